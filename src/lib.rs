@@ -54,5 +54,7 @@ pub mod envelope;
 
 pub mod exit_code;
 
+pub mod clip;
+
 #[cfg(test)]
 mod property_tests;
