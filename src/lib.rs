@@ -56,5 +56,7 @@ pub mod exit_code;
 
 pub mod clip;
 
+pub mod policy;
+
 #[cfg(test)]
 mod property_tests;
