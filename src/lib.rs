@@ -58,5 +58,9 @@ pub mod clip;
 
 pub mod policy;
 
+pub mod workspace;
+
+pub mod sys;
+
 #[cfg(test)]
 mod property_tests;

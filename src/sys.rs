@@ -1,0 +1,230 @@
+//! The only unsafe code: system calls that nix has no safe form for. Each function is safe to call with any arguments; what
+//! makes it so is said at each block. Open to `workspace`, `confine` and `jail`.
+#![allow(unsafe_code)]
+
+mod file;
+mod mount;
+mod privilege;
+
+pub use file::*;
+pub use mount::*;
+pub use privilege::*;
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::unistd::Pid;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+// ---- processes ----
+
+/// Which side of a fork this is.
+#[derive(Debug, PartialEq)]
+pub enum Forked {
+    /// The process that called; the child's id.
+    Parent(Pid),
+    /// The new process.
+    Child,
+}
+
+/// Forks a process that has one thread.
+///
+/// # Errors
+/// `EBUSY` when this process has more than one thread (a lock could be held for ever in the child); the kernel's own.
+pub fn fork_single_threaded() -> Result<Forked, Errno> {
+    if thread_count() != Some(1) {
+        return Err(Errno::EBUSY);
+    }
+    // SAFETY: the process has exactly one thread (read from the kernel just above), so the child is a whole copy and every
+    // lock in it is in the state in which this thread left it.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Parent { child } => Ok(Forked::Parent(child)),
+        nix::unistd::ForkResult::Child => Ok(Forked::Child),
+    }
+}
+
+/// The number of threads of this process, as the kernel counts them: the link count of `/proc/self/task`, less `.` and `..`.
+/// `None` where `/proc` is not there.
+fn thread_count() -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/task").ok().map(|meta| meta.nlink().saturating_sub(2))
+}
+
+/// Ends this process at once: no destructor, no exit handler, nothing flushed twice after a fork.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` has no precondition and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Closes every descriptor from `first` on.
+///
+/// # Errors
+/// The kernel's own (`ENOSYS` before Linux 5.9).
+pub fn close_from(first: u32) -> Result<(), Errno> {
+    // SAFETY: closing descriptors touches no memory. Callers do this before they own descriptors in that range (the warden at
+    // its start), or just before an exec or `_exit`, so no owned descriptor is closed behind its owner's back.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+    Errno::result(done).map(drop)
+}
+
+/// Marks every descriptor from `first` on to be closed by the next exec.
+///
+/// # Errors
+/// The kernel's own (`ENOSYS` before Linux 5.9, `EINVAL` before 5.11).
+pub fn cloexec_from(first: u32) -> Result<(), Errno> {
+    const CLOSE_RANGE_CLOEXEC: u32 = 4;
+    // SAFETY: this sets a flag on descriptors and touches no memory.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, CLOSE_RANGE_CLOEXEC) };
+    Errno::result(done).map(drop)
+}
+
+/// Takes an inherited descriptor by number.
+///
+/// # Errors
+/// `EBADF` when nothing is open there.
+pub fn take_fd(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: F_GETFD only asks the kernel whether the number is open.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    Errno::result(flags)?;
+    // SAFETY: the descriptor is open (asked just above), and the callers (the hidden warden role, before anything else runs) are
+    // the only owners of the numbers that they take.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Puts a descriptor at a number, without close-on-exec, replacing what is there. For a process that is about to exec.
+///
+/// # Errors
+/// The kernel's own.
+pub fn place_fd(fd: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
+    if fd.as_raw_fd() == number {
+        // SAFETY: F_SETFD changes a flag of an open descriptor.
+        let done = unsafe { libc::fcntl(number, libc::F_SETFD, 0) };
+        return Errno::result(done).map(drop);
+    }
+    // SAFETY: dup2 touches no memory; what was at `number` is replaced in a process whose next act is an exec.
+    let done = unsafe { libc::dup2(fd.as_raw_fd(), number) };
+    Errno::result(done).map(drop)
+}
+
+/// A descriptor that becomes readable when a child of this process ends.
+///
+/// # Errors
+/// The kernel's own (`ENOSYS` before Linux 5.3).
+pub fn pidfd(child: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: pidfd_open takes two numbers and touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) };
+    let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The parent-death signal of this process.
+///
+/// # Errors
+/// The kernel's own.
+pub fn set_parent_death_signal(signal: i32) -> Result<(), Errno> {
+    // SAFETY: this option takes a number and no pointer.
+    let done = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) };
+    Errno::result(done).map(drop)
+}
+
+/// Gives every signal its default action and an empty mask, as a new program expects them (the Rust runtime ignores SIGPIPE).
+///
+/// # Errors
+/// The kernel's own.
+pub fn reset_signals() -> Result<(), Errno> {
+    for signal in 1..=libc::SIGRTMAX() {
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP {
+            continue;
+        }
+        // SAFETY: SIG_DFL is a valid action for every signal but the two left out; numbers that the C library keeps for itself
+        // are refused by it with EINVAL, which changes nothing.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    nix::sys::signal::sigprocmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&nix::sys::signal::SigSet::empty()), None)
+}
+
+// ---- descriptors over sockets ----
+
+/// The most descriptors that travel with one message.
+pub const MOST_FDS: usize = 12;
+
+/// Sends one message with descriptors over a unix socket.
+///
+/// # Errors
+/// The kernel's own.
+pub fn send_with_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> Result<usize, Errno> {
+    let iov = [IoSlice::new(bytes)];
+    let rights = [ControlMessage::ScmRights(fds)];
+    let control: &[ControlMessage<'_>] = if fds.is_empty() { &[] } else { &rights };
+    loop {
+        match sendmsg::<()>(socket.as_raw_fd(), &iov, control, MsgFlags::MSG_NOSIGNAL, None) {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Receives one message and the descriptors with it, all close-on-exec. Zero bytes: the other end is closed.
+///
+/// # Errors
+/// The kernel's own; `EMSGSIZE` when the message or its descriptors did not fit.
+pub fn receive_with_fds(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = nix::cmsg_space!([RawFd; MOST_FDS]);
+    let mut iov = [IoSliceMut::new(buffer)];
+    let message = loop {
+        match recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
+            Err(Errno::EINTR) => {}
+            other => break other?,
+        }
+    };
+    let mut fds = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = control {
+            for fd in raw {
+                // SAFETY: the kernel has just installed this descriptor for us with the message, so we are its only owner.
+                fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+    }
+    if message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
+        return Err(Errno::EMSGSIZE);
+    }
+    Ok((message.bytes, fds))
+}
+
+/// Arranges descriptors for a process that goes on without anything else: `fds[i]` becomes number `3 + i`, close-on-exec, and
+/// every other descriptor above standard error is closed.
+///
+/// # Errors
+/// The kernel's own.
+pub fn keep_only(fds: &[BorrowedFd<'_>]) -> Result<Vec<OwnedFd>, Errno> {
+    let first_free = 3 + i32::try_from(fds.len()).map_err(|_| Errno::EINVAL)?;
+    let mut high = Vec::new();
+    for fd in fds {
+        high.push(duplicate_above(*fd, first_free + i32::try_from(fds.len()).map_err(|_| Errno::EINVAL)?)?);
+    }
+    for (number, fd) in (3..).zip(&high) {
+        // SAFETY: dup3 touches no memory; this process goes on with nothing but these descriptors.
+        let done = unsafe { libc::dup3(fd.as_raw_fd(), number, libc::O_CLOEXEC) };
+        Errno::result(done)?;
+    }
+    // The copies lie in the range that is closed now: give them up first.
+    for fd in high {
+        std::mem::drop(fd);
+    }
+    close_from(u32::try_from(first_free).map_err(|_| Errno::EINVAL)?)?;
+    (3..first_free).map(take_fd).collect()
+}
+
+/// A copy of a descriptor at the lowest free number from `least` on, close-on-exec.
+///
+/// # Errors
+/// The kernel's own.
+pub fn duplicate_above(fd: BorrowedFd<'_>, least: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor and touches no memory.
+    let number = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
+    let number = Errno::result(number)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}

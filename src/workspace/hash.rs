@@ -1,0 +1,79 @@
+//! The content hash by which a file is recognised.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// A content hash: SHA-256 of the bytes on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// The hash of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The hash of all that a reader gives, in constant memory.
+    ///
+    /// # Errors
+    /// The reader's own.
+    pub fn of_reader(mut reader: impl std::io::Read) -> std::io::Result<Self> {
+        let mut digest = Sha256::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(Self::from_digest(digest)),
+                Ok(read) => digest.update(&buffer[..read]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// From a running digest.
+    pub fn from_digest(digest: Sha256) -> Self {
+        Self(digest.finalize().into())
+    }
+}
+
+impl std::fmt::Display for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl std::str::FromStr for Hash {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let hex = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+        if hex.len() != 64 || !hex.iter().all(u8::is_ascii_hexdigit) {
+            return Err(());
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| ())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| ())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(|()| serde::de::Error::custom("not a sha256 hash"))
+    }
+}
