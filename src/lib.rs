@@ -60,6 +60,8 @@ pub mod policy;
 
 pub mod workspace;
 
+pub mod confine;
+
 pub mod sys;
 
 #[cfg(test)]

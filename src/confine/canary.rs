@@ -1,0 +1,429 @@
+//! Canaries: forbidden acts, tried for real inside the finished confinement, and judged from outside.
+//!
+//! Every act is first done by an unconfined child, because an act that fails there as well proves nothing. Then a confined
+//! child does the same. What got through is looked for from outside too: the bait's bytes, mode and neighbours, and the
+//! listeners.
+
+use super::rooms::{Ears, Vantage};
+use super::{Prepared, errand};
+use crate::envelope::{Fault, FaultCode};
+use crate::policy::{Access, Charter, Grant, Protection};
+use crate::sys::{self, InvalidCall};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::sys::stat::{Mode, SFlag, mknod};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long one round of acts may take.
+const ROUND: Duration = Duration::from_secs(5);
+const SECRET: &[u8] = b"nothing that was granted\n";
+
+/// What became of one act in one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Canary {
+    /// In which class of jail.
+    pub access: Access,
+    /// The protection that it tries; `None`: an act that must work.
+    pub protection: Option<Protection>,
+    /// What was tried.
+    pub act: String,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an act.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Outcome {
+    /// It was refused; the kernel's error.
+    Refused {
+        /// The error, in words.
+        error: String,
+    },
+    /// It was done.
+    Done,
+    /// It fails without confinement as well, so it says nothing.
+    Inconclusive {
+        /// Why it fails there.
+        why: String,
+    },
+}
+
+/// An act: `Ok` where it had its effect.
+struct Act {
+    protection: Option<Protection>,
+    name: &'static str,
+    run: fn(&Ground) -> Result<(), Errno>,
+}
+
+/// What the acts are tried on: a folder outside all grants, listeners of the host, another process.
+struct Ground<'a> {
+    base: BorrowedFd<'a>,
+    /// By which name the acts reach the bait.
+    folder: PathBuf,
+    /// By which name it is laid and judged.
+    hand: PathBuf,
+    /// By which name a jail reaches it.
+    seen_as: PathBuf,
+    /// Distinguishes what the two rounds make.
+    round: &'static str,
+    tcp: TcpListener,
+    udp: UdpSocket,
+    /// The two above are in the network of the host, and this is another one: they were heard before it was left.
+    far: bool,
+    stream: UnixListener,
+    datagram: UnixDatagram,
+    hidden: UnixListener,
+    hidden_name: String,
+    victim: Pid,
+}
+
+const ACTS: &[Act] = &[
+    forbidden(Protection::FsRead, "read a file outside the grants", |ground| {
+        let mut text = Vec::new();
+        done(File::open(ground.secret()).and_then(|mut file| file.read_to_end(&mut text)))
+    }),
+    forbidden(Protection::FsWrite, "create a file outside the grants", |ground| done(File::create_new(ground.made("file")))),
+    forbidden(Protection::FsWrite, "append to a file outside the grants", |ground| {
+        done(OpenOptions::new().append(true).open(ground.secret()).and_then(|mut file| file.write(b"")))
+    }),
+    forbidden(Protection::FsWrite, "make a folder outside the grants", |ground| done(fs::create_dir(ground.made("folder")))),
+    forbidden(Protection::FsWrite, "rename a file outside the grants", |ground| {
+        done(fs::rename(ground.folder.join(format!("move-{}", ground.round)), ground.made("moved")))
+    }),
+    forbidden(Protection::FsTruncate, "truncate a file outside the grants by its path", |ground| {
+        nix::unistd::truncate(&ground.secret(), SECRET.len() as i64)
+    }),
+    forbidden(Protection::FsTruncate, "truncate a file outside the grants that is opened for reading", |ground| {
+        let spare = ground.folder.join(format!("spare-{}", ground.round));
+        nix::fcntl::open(&spare, nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_TRUNC, Mode::empty()).map(drop)
+    }),
+    forbidden(Protection::FsMetadata, "change the mode of a file outside the grants", |ground| {
+        let mode = if ground.round == CONFINED { 0o640 } else { 0o600 };
+        done(fs::set_permissions(ground.secret(), fs::Permissions::from_mode(mode)))
+    }),
+    forbidden(Protection::FsSpecial, "make a FIFO outside the grants", |ground| {
+        mknod(&ground.made("fifo"), SFlag::S_IFIFO, Mode::S_IRUSR, 0)
+    }),
+    forbidden(Protection::FsSpecial, "open a FIFO outside the grants", |ground| {
+        let mut options = OpenOptions::new();
+        done(options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(ground.folder.join("fifo")))
+    }),
+    forbidden(Protection::Exec, "execute a file outside the grants", |ground| {
+        let path =
+            std::ffi::CString::new(ground.folder.join("program").into_os_string().into_encoded_bytes()).map_err(|_| Errno::EINVAL)?;
+        let Err(errno) = nix::unistd::execve(&path, &[&path], &[] as &[&std::ffi::CStr]);
+        // The file is empty: the kernel opened it for execution, which is the act, and found no program in it.
+        if errno == Errno::ENOEXEC { Ok(()) } else { Err(errno) }
+    }),
+    forbidden(Protection::Proc, "read another process's environment", |ground| {
+        let mut text = Vec::new();
+        done(File::open(format!("/proc/{}/environ", ground.victim)).and_then(|mut file| file.read_to_end(&mut text)))
+    }),
+    forbidden(Protection::Proc, "read another process's memory through the kernel", |_| reached(InvalidCall::ProcessVmReadv)),
+    forbidden(Protection::Ptrace, "trace another process", |ground| {
+        nix::sys::ptrace::seize(ground.victim, nix::sys::ptrace::Options::empty())
+    }),
+    forbidden(Protection::Signals, "signal another process", |ground| kill(ground.victim, None)),
+    forbidden(Protection::Signals, "reschedule another process", |ground| {
+        let cpus = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
+        nix::sched::sched_setaffinity(ground.victim, &cpus)
+    }),
+    forbidden(Protection::Ipc, "make a System V segment", |_| reached(InvalidCall::Shmget)),
+    forbidden(Protection::Ipc, "open a message queue", |_| reached(InvalidCall::MqOpen)),
+    forbidden(Protection::Ipc, "use a keyring", |_| reached(InvalidCall::Keyctl)),
+    forbidden(Protection::UnixPath, "connect to a unix socket by its path", |ground| {
+        done(UnixStream::connect(ground.folder.join("stream")))
+    }),
+    forbidden(Protection::UnixPath, "send from a pair to a unix socket by its path", |ground| {
+        let (one, _other) = UnixDatagram::pair().map_err(errno)?;
+        done(one.send_to(b"canary", ground.folder.join("datagram")))
+    }),
+    forbidden(Protection::UnixAbstract, "connect to an abstract unix socket", |ground| {
+        done(SocketAddr::from_abstract_name(&ground.hidden_name).and_then(|address| UnixStream::connect_addr(&address)))
+    }),
+    forbidden(Protection::NetTcp, "connect to the host by TCP", |ground| {
+        done(ground.tcp.local_addr().and_then(|address| TcpStream::connect_timeout(&address, Duration::from_millis(500))))
+    }),
+    forbidden(Protection::NetTcp, "listen on a TCP port of the host", |_| done(TcpListener::bind(("127.0.0.1", 0)))),
+    forbidden(Protection::NetUdp, "send to the host by UDP", |ground| {
+        let send = |socket: UdpSocket| socket.send_to(b"canary", ground.udp.local_addr()?);
+        done(UdpSocket::bind(("127.0.0.1", 0)).and_then(send))
+    }),
+    forbidden(Protection::NetOther, "open an MPTCP socket", |_| sys::open_socket(libc::AF_INET, libc::SOCK_STREAM, 262).map(drop)),
+    forbidden(Protection::NetOther, "open a socket of the kernel's cryptography", |_| {
+        sys::open_socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0).map(drop)
+    }),
+    forbidden(Protection::NetOther, "open an audit socket", |_| {
+        sys::open_socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT).map(drop)
+    }),
+    forbidden(Protection::NetOther, "open a vsock", |_| sys::open_socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0).map(drop)),
+    forbidden(Protection::Kernel, "set an extended attribute by a path", |_| reached(InvalidCall::Setxattr)),
+    forbidden(Protection::Tty, "type into a terminal", |_| reached(InvalidCall::TypeIntoTerminal)),
+    forbidden(Protection::Kernel, "set up io_uring", |_| reached(InvalidCall::IoUringSetup)),
+    forbidden(Protection::Kernel, "use bpf", |_| reached(InvalidCall::Bpf)),
+    forbidden(Protection::Kernel, "open a performance counter", |_| reached(InvalidCall::PerfEventOpen)),
+    forbidden(Protection::Kernel, "use userfaultfd", |_| reached(InvalidCall::Userfaultfd)),
+    forbidden(Protection::Kernel, "make a namespace", |_| reached(InvalidCall::Unshare)),
+    forbidden(Protection::Kernel, "mount", |_| reached(InvalidCall::Mount)),
+    forbidden(Protection::Kernel, "make a call of the x32 table", |_| reached(InvalidCall::X32)),
+    forbidden(Protection::Limits, "raise a limit again", |_| {
+        let core = nix::sys::resource::Resource::RLIMIT_CORE;
+        nix::sys::resource::setrlimit(core, 1, 1)
+    }),
+    Act {
+        protection: None,
+        name: "list the base directory",
+        run: |ground| {
+            let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
+            let folder = nix::fcntl::openat(ground.base, ".", flags, Mode::empty())?;
+            nix::dir::Dir::from_fd(folder)?.iter().next().map_or(Ok(()), |entry| entry.map(drop))
+        },
+    },
+];
+
+const UNCONFINED: &str = "unconfined";
+const CONFINED: &str = "confined";
+
+/// Tries every act in every class. The bait is laid in the session's folder, which is outside all grants but those of a policy
+/// that grants nearly everything, and removed again.
+///
+/// # Errors
+/// `internal` where the bait cannot be laid or a child is lost; `cannot_confine` where the confinement cannot be applied.
+pub fn canaries(prepared: &[&Prepared], base: BorrowedFd<'_>, charter: &Charter, vantage: Vantage) -> Result<Vec<Canary>, Fault> {
+    let place = &charter.session_dir;
+    let broken =
+        |error: io::Error| Fault::new(FaultCode::Internal, format!("the canaries' bait cannot be laid in {}: {error}", place.display()));
+    // Where everything but the grants is read-only, the bait is laid, and looked at, through a descriptor from before that.
+    let hand = vantage.hand.as_ref().map_or_else(|| place.clone(), |hand| PathBuf::from(format!("/proc/self/fd/{}", hand.as_raw_fd())));
+    let bait = tempfile::Builder::new().prefix("canary-").tempdir_in(&hand).map_err(broken)?;
+    let seen_as = place.join(bait.path().file_name().unwrap_or_default());
+    let mut ground = Ground::lay(bait.path(), seen_as, base, vantage.ears).map_err(broken)?;
+    let outcome = try_all(prepared, charter, &mut ground);
+    errand::end(ground.victim);
+    outcome
+}
+
+fn try_all(prepared: &[&Prepared], charter: &Charter, ground: &mut Ground<'_>) -> Result<Vec<Canary>, Fault> {
+    let control = errand::run(ROUND, || do_all(ground))?;
+    ground.round = CONFINED;
+    ground.folder = ground.seen_as.clone();
+    let mut all = Vec::new();
+    for class in prepared {
+        ground.renew().map_err(|error| Fault::new(FaultCode::Internal, format!("the canaries' bait: {error}")))?;
+        let tried = errand::run(ROUND, || match class.apply() {
+            Ok(_confined) => Ok(do_all(ground)),
+            Err(fault) => Err(fault.message().to_string()),
+        })?
+        .map_err(|sentence| Fault::new(FaultCode::CannotConfine, sentence))?;
+        if tried.len() != ACTS.len() || control.len() != ACTS.len() {
+            return Err(Fault::new(FaultCode::Internal, "a canary did not come back"));
+        }
+        let seen = ground.seen();
+        let granted = granted(charter, class.access(), &ground.folder);
+        for ((act, control), tried) in ACTS.iter().zip(&control).zip(&tried) {
+            let words = |number: &i32| Errno::from_raw(*number).desc().to_string();
+            let outcome = match (control, tried) {
+                _ if act.protection.is_some_and(|protection| granted.contains(&protection)) => {
+                    Outcome::Inconclusive { why: "the policy grants it".into() }
+                }
+                // In a network of the session's own the act itself goes well: it counts what the host hears, which heard before.
+                (_, tried) if ground.far && matches!(act.protection, Some(Protection::NetTcp | Protection::NetUdp)) => {
+                    if act.protection.is_some_and(|protection| seen.contains(&protection)) {
+                        Outcome::Done
+                    } else {
+                        Outcome::Refused { error: tried.as_ref().map_or_else(|| "the host heard nothing".into(), words) }
+                    }
+                }
+                (_, None) => Outcome::Done,
+                _ if act.protection.is_some_and(|protection| seen.contains(&protection)) => Outcome::Done,
+                (Some(errno), Some(_)) if act.protection.is_some() => Outcome::Inconclusive { why: words(errno) },
+                (_, Some(errno)) => Outcome::Refused { error: words(errno) },
+            };
+            all.push(Canary { access: class.access(), protection: act.protection, act: act.name.into(), outcome });
+        }
+    }
+    Ok(all)
+}
+
+/// The protections that say nothing about a folder, because a class is granted it.
+fn granted(charter: &Charter, access: Access, folder: &Path) -> Vec<Protection> {
+    let Some(grants) = charter.grants(access) else { return Vec::new() };
+    let covers = |grant: &&Grant| fs::canonicalize(&grant.path).is_ok_and(|path| folder.starts_with(path));
+    let mut granted = Vec::new();
+    for grant in grants.0.iter().filter(covers) {
+        if grant.rights.read {
+            granted.push(Protection::FsRead);
+        }
+        if grant.rights.exec {
+            granted.push(Protection::Exec);
+        }
+        if grant.rights.write || grant.rights.device {
+            granted.extend([Protection::FsWrite, Protection::FsTruncate, Protection::FsSpecial, Protection::FsMetadata]);
+        }
+    }
+    granted
+}
+
+/// Does every act; `None` where it had its effect, else the error's number.
+fn do_all(ground: &Ground<'_>) -> Vec<Option<i32>> {
+    ACTS.iter().map(|act| (act.run)(ground).err().map(|errno| errno as i32)).collect()
+}
+
+impl<'a> Ground<'a> {
+    fn lay(hand: &Path, seen_as: PathBuf, base: BorrowedFd<'a>, ears: Option<Ears>) -> io::Result<Self> {
+        let far = ears.is_some();
+        let Ears { tcp, udp } = match ears {
+            Some(ears) => ears,
+            None => Ears { tcp: TcpListener::bind(("127.0.0.1", 0))?, udp: UdpSocket::bind(("127.0.0.1", 0))? },
+        };
+        let folder = hand.to_path_buf();
+        mknod(&folder.join("fifo"), SFlag::S_IFIFO, Mode::S_IRUSR | Mode::S_IWUSR, 0)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o700).open(folder.join("program"))?;
+        // Abstract names are shared by the whole machine: the folder's name is unique.
+        let hidden_name = format!("bailiwick-{}", folder.display());
+        let ground = Self {
+            base,
+            round: UNCONFINED,
+            tcp,
+            udp,
+            far,
+            stream: UnixListener::bind(folder.join("stream"))?,
+            datagram: UnixDatagram::bind(folder.join("datagram"))?,
+            hidden: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&hidden_name)?)?,
+            hidden_name,
+            victim: park()?,
+            hand: folder.clone(),
+            folder,
+            seen_as,
+        };
+        ground.tcp.set_nonblocking(true)?;
+        ground.udp.set_nonblocking(true)?;
+        ground.stream.set_nonblocking(true)?;
+        ground.datagram.set_nonblocking(true)?;
+        ground.hidden.set_nonblocking(true)?;
+        for round in [UNCONFINED, CONFINED] {
+            fs::write(folder_file(&ground.folder, "move", round), SECRET)?;
+            fs::write(folder_file(&ground.folder, "spare", round), SECRET)?;
+        }
+        ground.renew()?;
+        Ok(ground)
+    }
+
+    /// Makes the bait as it was, and empties the listeners.
+    fn renew(&self) -> io::Result<()> {
+        for name in ["file", "folder", "moved", "fifo"] {
+            let path = folder_file(&self.hand, name, CONFINED);
+            if fs::remove_file(&path).is_err() {
+                let _ = fs::remove_dir(&path);
+            }
+        }
+        for path in [self.hand.join("secret"), folder_file(&self.hand, "move", CONFINED), folder_file(&self.hand, "spare", CONFINED)] {
+            // Only what is not as it was: some file systems wait for the disk where a file is emptied and written again.
+            if !whole(&path) {
+                fs::write(&path, SECRET)?;
+            }
+        }
+        fs::set_permissions(self.hand.join("secret"), fs::Permissions::from_mode(0o600))?;
+        self.seen();
+        Ok(())
+    }
+
+    /// The protections that were broken, as the bait and the listeners show it. Empties the listeners.
+    fn seen(&self) -> Vec<Protection> {
+        let mut broken = Vec::new();
+        let mut check = |protection, is_broken: bool| {
+            if is_broken {
+                broken.push(protection);
+            }
+        };
+        let made = |name| fs::symlink_metadata(folder_file(&self.hand, name, CONFINED)).is_ok();
+        check(Protection::FsWrite, made("file") || made("folder") || made("moved"));
+        check(Protection::FsSpecial, made("fifo"));
+        check(Protection::FsTruncate, !whole(&self.hand.join("secret")) || !whole(&folder_file(&self.hand, "spare", CONFINED)));
+        let mode = fs::metadata(self.hand.join("secret")).map(|meta| meta.permissions().mode() & 0o777);
+        check(Protection::FsMetadata, !matches!(mode, Ok(0o600)));
+        let mut byte = [0];
+        check(Protection::NetTcp, drain(|| self.tcp.accept().map(drop)));
+        check(Protection::NetUdp, drain(|| self.udp.recv(&mut byte).map(drop)));
+        check(Protection::UnixPath, drain(|| self.stream.accept().map(drop)) | drain(|| self.datagram.recv(&mut byte).map(drop)));
+        check(Protection::UnixAbstract, drain(|| self.hidden.accept().map(drop)));
+        broken
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.folder.join("secret")
+    }
+
+    fn made(&self, name: &str) -> PathBuf {
+        folder_file(&self.folder, name, self.round)
+    }
+}
+
+fn folder_file(folder: &Path, name: &str, round: &str) -> PathBuf {
+    folder.join(format!("{name}-{round}"))
+}
+
+fn whole(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes == SECRET)
+}
+
+/// Whether there was anything.
+fn drain(mut next: impl FnMut() -> io::Result<()>) -> bool {
+    let mut any = false;
+    while next().is_ok() {
+        any = true;
+    }
+    any
+}
+
+/// A process outside the confinement that does nothing, for the acts against processes.
+fn park() -> io::Result<Pid> {
+    let parent = Pid::this();
+    let (ready, tell) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    if let Some(child) = sys::fork_errand()? {
+        drop(tell);
+        // Until it has made itself as open as it will be. The end of the pipe, should it die, is as good: the acts then fail.
+        let _ = File::from(ready).read(&mut [0])?;
+        return Ok(child);
+    }
+    // It ends with us; and it must be as open as any process of the user, else the acts prove nothing.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    let _ = nix::sys::prctl::set_dumpable(true);
+    let _ = File::from(tell).write_all(b"!");
+    while nix::unistd::getppid() == parent {
+        nix::unistd::pause();
+    }
+    sys::exit_now(0)
+}
+
+const fn forbidden(protection: Protection, name: &'static str, run: fn(&Ground) -> Result<(), Errno>) -> Act {
+    Act { protection: Some(protection), name, run }
+}
+
+/// Whether an invalid call got as far as the kernel, which would name its argument; a filter refuses the call itself.
+fn reached(call: InvalidCall) -> Result<(), Errno> {
+    match sys::invalid_call(call) {
+        Err(errno @ (Errno::EPERM | Errno::EACCES | Errno::ENOSYS)) => Err(errno),
+        Err(Errno::EOPNOTSUPP) if call == InvalidCall::Setxattr => Err(Errno::EOPNOTSUPP),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn done<T>(result: io::Result<T>) -> Result<(), Errno> {
+    result.map(drop).map_err(errno)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
