@@ -64,5 +64,7 @@ pub mod confine;
 
 pub mod sys;
 
+pub mod tools;
+
 #[cfg(test)]
 mod property_tests;

@@ -1,0 +1,332 @@
+//! The watch over protected names, run by the session in a `Change` jail before and after each command. Not offered to models.
+//!
+//! What a mount cannot prevent (a name that does not exist yet, a repository made in the session, all of it where no mounts are) is
+//! found after the command, undone, and said. Never makes a placeholder, never runs git, never undoes what it has not kept.
+
+pub mod config;
+
+use super::{Access, Bench, InJail, Render, Spec, Tool};
+use crate::envelope::{Fault, FaultCode};
+use crate::workspace::dir::Kind;
+use crate::workspace::escape;
+use crate::workspace::watch::{self, Counts, State};
+use config::Verdict;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The entry.
+pub static GUARD: InJail<Guard> = InJail::NEW;
+
+/// How long the workspace is searched for repositories.
+const SWEEP: Duration = Duration::from_secs(3);
+
+/// How a name is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// It stays as it is.
+    Exact,
+    /// A folder of git's hooks: samples, which git never runs, may come and go.
+    Hooks,
+    /// A repository's settings, judged by key.
+    Config,
+}
+
+/// A watched name, and what it was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Relative to the base, escaped.
+    pub name: String,
+    /// How it is judged.
+    pub rule: Rule,
+    /// What it was, cheap to compare.
+    pub stamp: String,
+    /// What it was, whole.
+    pub state: State,
+}
+
+/// What the session asks.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Keep what these names are now, and what the repositories found in the workspace hold.
+    Keep {
+        /// Relative to the base, escaped.
+        names: Vec<String>,
+    },
+    /// Which have changed?
+    Check {
+        /// Name, rule, stamp.
+        stamps: Vec<(String, Rule, String)>,
+        /// Search the workspace for repositories too.
+        sweep: bool,
+    },
+    /// Keep anew what these names are.
+    Renew {
+        /// Name and rule.
+        names: Vec<(String, Rule)>,
+    },
+    /// Undo the changes.
+    Undo {
+        /// What changed, as it was.
+        kept: Vec<Kept>,
+        /// Repositories that were not there before.
+        fresh: Vec<String>,
+    },
+}
+
+/// What it answers: as much as the request asks for.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reply {
+    /// What is kept from now on.
+    pub kept: Vec<Kept>,
+    /// The names that changed.
+    pub changed: Vec<String>,
+    /// The repositories of the workspace, by their git folder, where it was searched.
+    pub git_dirs: Option<Vec<String>>,
+    /// Milliseconds of the search.
+    pub sweep_ms: u64,
+    /// The search ended before it had seen everything.
+    pub cut: bool,
+    /// What was undone, one sentence each.
+    pub undone: Vec<String>,
+}
+
+impl Render for Reply {
+    fn render(&self) -> String {
+        self.undone.join("\n")
+    }
+}
+
+/// The tool.
+pub struct Guard;
+
+/// The arguments: one [`Request`].
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Args {
+    request: Value,
+}
+
+impl Spec for Guard {
+    type Args = Args;
+    type Data = Reply;
+    const NAME: &'static str = "_guard";
+    const ACCESS: Access = Access::Change;
+    const CATEGORY: &'static str = "internal";
+    const SUMMARY: &'static str = "Compares protected names.";
+    const EXAMPLE: &'static str = r#"{"request": {"keep": {"names": [".mcp.json"]}}}"#;
+}
+
+impl Tool for Guard {
+    fn run(bench: &Bench<'_>, args: Args) -> Result<Reply, Fault> {
+        let request = serde_json::from_value(args.request).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+        let mut reply = Reply::default();
+        match request {
+            Request::Keep { names } => {
+                let git_dirs = sweep(bench, &mut reply);
+                let mut watched: Vec<(String, Rule)> = names.into_iter().map(|name| (name.clone(), rule_of(&name))).collect();
+                for git_dir in &git_dirs {
+                    for name in of_git_dir(git_dir) {
+                        if !watched.iter().any(|(known, _)| *known == name.0) {
+                            watched.push(name);
+                        }
+                    }
+                }
+                reply.kept = watched.into_iter().map(|(name, rule)| keep(bench, name, rule)).collect();
+            }
+            Request::Check { stamps, sweep: search } => {
+                let is_changed = |(name, rule, stamp): &(String, Rule, String)| {
+                    (watch::stamp(bench.base(), &path(name), counts(*rule)) != *stamp).then(|| name.clone())
+                };
+                reply.changed = stamps.iter().filter_map(is_changed).collect();
+                if search {
+                    sweep(bench, &mut reply);
+                }
+            }
+            Request::Renew { names } => reply.kept = names.into_iter().map(|(name, rule)| keep(bench, name, rule)).collect(),
+            Request::Undo { kept, fresh } => {
+                for kept in kept {
+                    reply.undone.extend(undo(bench, &kept));
+                    let mut now = keep(bench, kept.name, kept.rule);
+                    // What was kept whole is not given up for what could not be put back.
+                    if kept.rule != Rule::Config && !same(kept.rule, &kept.state, &now.state) {
+                        now.state = kept.state;
+                    }
+                    reply.kept.push(now);
+                }
+                for git_dir in fresh {
+                    for (name, rule) in of_git_dir(&git_dir) {
+                        let kept = Kept { name, rule, stamp: String::new(), state: State::Absent };
+                        // A clone may share objects, and a worktree has to say where it belongs: neither runs anything.
+                        if rule != Rule::Exact || kept.name.ends_with("info/attributes") {
+                            reply.undone.extend(undo(bench, &kept));
+                        }
+                        reply.kept.push(keep(bench, kept.name, kept.rule));
+                    }
+                }
+            }
+        }
+        Ok(reply)
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(escape::name(name))
+}
+
+fn counts(rule: Rule) -> Counts {
+    match rule {
+        Rule::Hooks => |name, kind| !(kind == Kind::File && name.as_bytes().ends_with(b".sample")),
+        Rule::Exact | Rule::Config => |_, _| true,
+    }
+}
+
+/// How a name of the charter is judged: in a git folder by what it is there.
+fn rule_of(name: &str) -> Rule {
+    let path = path(name);
+    let in_git = path.parent().is_none_or(|parent| parent.as_os_str().is_empty() || parent.ends_with(".git"));
+    match path.file_name().and_then(OsStr::to_str) {
+        Some("hooks") if in_git => Rule::Hooks,
+        Some("config" | "config.worktree") if in_git => Rule::Config,
+        _ => Rule::Exact,
+    }
+}
+
+/// What is watched of a git folder, besides what says where it belongs.
+fn of_git_dir(git_dir: &str) -> Vec<(String, Rule)> {
+    let rows = [
+        ("hooks", Rule::Hooks),
+        ("config", Rule::Config),
+        ("config.worktree", Rule::Config),
+        ("info/attributes", Rule::Exact),
+        ("commondir", Rule::Exact),
+        ("gitdir", Rule::Exact),
+    ];
+    rows.into_iter().map(|(name, rule)| (escape::show(path(git_dir).join(name).as_os_str()), rule)).collect()
+}
+
+fn sweep(bench: &Bench<'_>, reply: &mut Reply) -> Vec<String> {
+    let begun = Instant::now();
+    let swept = watch::git_dirs(bench.base(), begun + SWEEP);
+    let git_dirs: Vec<String> = swept.git_dirs.iter().map(|path| escape::show(path)).collect();
+    reply.sweep_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    reply.cut = swept.cut;
+    reply.git_dirs = Some(git_dirs.clone());
+    git_dirs
+}
+
+fn keep(bench: &Bench<'_>, name: String, rule: Rule) -> Kept {
+    let at = path(&name);
+    // The stamp first: what changes in between shows at the next comparison.
+    let stamp = watch::stamp(bench.base(), &at, counts(rule));
+    Kept { stamp, state: watch::state(bench.base(), &at, counts(rule)), name, rule }
+}
+
+/// Puts a name back as far as its rule asks for. Says what was done.
+fn undo(bench: &Bench<'_>, kept: &Kept) -> Option<String> {
+    let Kept { name, rule, state: before, .. } = kept;
+    let at = path(name);
+    let now = watch::state(bench.base(), &at, counts(*rule));
+    if same(*rule, before, &now) {
+        return None;
+    }
+    if *rule == Rule::Config {
+        match (&now, before) {
+            // Settings that are gone run nothing.
+            (State::Absent, _) => return None,
+            (State::File { content, .. }, before) => {
+                let old = if let State::File { content, .. } = before { Some(escape::unescape(content)) } else { None };
+                let inside = |value: &str| stays_inside(&at, value);
+                match config::judge(&escape::unescape(content), old.as_deref(), &inside) {
+                    Verdict::Fine => return None,
+                    Verdict::Without(text, keys) => {
+                        let done = watch::rewrite(bench.base(), &at, &text);
+                        let keys = keys.join(", ");
+                        return Some(match done {
+                            Ok(()) => format!("{name} is protected: {keys} may name a program that git runs, and was taken out again"),
+                            Err(errno) => format!("{name} is protected, and {keys} could not be taken out again: {}", errno.desc()),
+                        });
+                    }
+                    Verdict::Back => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    let act = match (before, &now) {
+        (State::Absent, _) => "it was made, and has been removed again",
+        (_, State::Absent) => "it was removed, and has been put back",
+        _ => "it was changed, and has been put back",
+    };
+    Some(match watch::restore(bench.base(), &at, before, counts(*rule)) {
+        Ok(()) if same(*rule, before, &watch::state(bench.base(), &at, counts(*rule))) => format!("{name} is protected: {act}"),
+        Ok(()) => format!("{name} is protected, and was removed or replaced with what held it; that has not been undone"),
+        Err(why) => format!("{name} is protected, and a change to it could not be undone: {why}"),
+    })
+}
+
+/// Whether two states are one for the rule.
+fn same(rule: Rule, before: &State, now: &State) -> bool {
+    let empty = |state: &State| match state {
+        State::Folder { entries, .. } => entries.is_empty(),
+        state => *state == State::Absent,
+    };
+    match (rule, before, now) {
+        (Rule::Hooks, before, now) if empty(before) && empty(now) => true,
+        (Rule::Hooks, State::Folder { entries: before, .. }, State::Folder { entries: now, .. }) => before == now,
+        (_, before, now) => before == now && *now != State::Unkept,
+    }
+}
+
+/// Whether a relative path from a file's folder stays within the workspace, by its text. For git's `core.worktree` of a submodule.
+fn stays_inside(file: &Path, value: &str) -> bool {
+    let Some(folder) = file.parent() else { return false };
+    let mut depth = folder.components().count();
+    for part in Path::new(value).components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir if depth > 0 => depth -= 1,
+            _ => return false,
+        }
+    }
+    // A quote or a variable is not read here.
+    !value.contains(['"', '$', '~', '#', ';'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_judged_by_where_they_are() {
+        for (name, rule) in [
+            (".git/hooks", Rule::Hooks),
+            (".git/config", Rule::Config),
+            (".git/config.worktree", Rule::Config),
+            ("sub/.git/config", Rule::Config),
+            ("hooks", Rule::Hooks),
+            ("app/config", Rule::Exact),
+            (".mcp.json", Rule::Exact),
+            (".git/info/attributes", Rule::Exact),
+        ] {
+            assert_eq!(rule_of(name), rule, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_submodule_has_its_tree_in_the_workspace() {
+        let config = Path::new(".git/modules/sub/config");
+        for (value, inside) in
+            [("../../../sub", true), ("../../../../sub", false), ("/", false), ("../../../a/../../b", false), ("~/x", false)]
+        {
+            assert_eq!(stays_inside(config, value), inside, "{value}");
+        }
+    }
+}

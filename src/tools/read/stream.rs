@@ -1,0 +1,291 @@
+//! A window of lines out of a file that may be of any size: memory is the window and one piece of the file.
+
+use super::splitter::{RawLine, Splitter, Window};
+use crate::envelope::{Fault, FaultCode};
+use crate::workspace::Hash;
+use crate::workspace::decode::{self, Encoding, EolCount};
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::time::Instant;
+
+/// A file of at most this many bytes is read to its end: total, hash and encoding are then exact.
+pub(super) const SCANNED: u64 = 64 << 20;
+
+/// How much is read at a time.
+const PIECE: usize = 128 * 1024;
+
+/// What a scan saw.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) lines: Vec<RawLine>,
+    /// All lines that were seen.
+    pub(super) total: u64,
+    /// Whether the file was seen to its end.
+    pub(super) whole: bool,
+    pub(super) eols: EolCount,
+    /// Whether the last line that was seen has a line end.
+    pub(super) ended: bool,
+    pub(super) encoding: Encoding,
+    pub(super) hash: Option<Hash>,
+    /// The window was closed because its text was long.
+    pub(super) full: bool,
+}
+
+/// Reads a window from the beginning of a file on. `encoding` is by its first bytes.
+///
+/// # Errors
+/// `deadline_exceeded` when the window is not reached in time, `io_error`.
+pub(super) fn scan(file: &mut File, size: u64, encoding: Encoding, window: Window, until: Instant) -> Result<Scan, Fault> {
+    let to_end = size <= SCANNED;
+    let mut splitter = Splitter::new(window);
+    let mut units = Units::new(encoding);
+    let mut utf8 = Utf8::default();
+    let mut digest = to_end.then(Sha256::new);
+    let mut piece = vec![0; PIECE];
+    let mut whole = true;
+    let mut first = true;
+    file.seek(SeekFrom::Start(0)).map_err(|error| io_fault(&error))?;
+    loop {
+        let length = read_some(file, &mut piece).map_err(|error| io_fault(&error))?;
+        if length == 0 {
+            break;
+        }
+        let bytes = &piece[..length];
+        if let Some(digest) = &mut digest {
+            digest.update(bytes);
+            utf8.feed(bytes);
+        }
+        let text = if first { bytes.strip_prefix(encoding.bom()).unwrap_or(bytes) } else { bytes };
+        first = false;
+        splitter.feed(&units.plain(text));
+        if !to_end && splitter.done() {
+            whole = false;
+            break;
+        }
+        if Instant::now() >= until {
+            if splitter.done() {
+                whole = false;
+                digest = None;
+                break;
+            }
+            return Err(Fault::new(FaultCode::DeadlineExceeded, format!("line {} was not reached in time", window.first))
+                .hint("a negative offset counts from the end and is quick")
+                .with("lines_seen", splitter.count()));
+        }
+    }
+    if whole {
+        splitter.feed(&units.rest());
+        splitter.end();
+    }
+    let mut encoding = encoding;
+    if digest.is_some() && !encoding.is_utf16() && encoding != Encoding::Bytes && !utf8.finish() {
+        // The mark is then no mark, but text as any other.
+        if window.first == 1
+            && window.column == 0
+            && let Some(line) = splitter.lines.first_mut()
+        {
+            line.bytes.splice(0..0, encoding.bom().iter().copied());
+        }
+        encoding = Encoding::Bytes;
+    }
+    Ok(Scan {
+        total: splitter.count(),
+        lines: splitter.lines,
+        whole,
+        eols: splitter.eols,
+        ended: splitter.ended,
+        encoding,
+        hash: digest.map(Hash::from_digest),
+        full: splitter.full,
+    })
+}
+
+/// Where the last `lines` lines of a large file begin, looked for from its end.
+///
+/// # Errors
+/// `deadline_exceeded`, `io_error`.
+pub(super) fn seek_last(file: &mut File, size: u64, lines: u64, until: Instant) -> Result<u64, Fault> {
+    let mut piece = vec![0; PIECE];
+    let mut end = size;
+    let mut found = 0;
+    // The byte after the one that is looked at; the line end of the last line begins no further line.
+    let mut next: Option<u8> = None;
+    while end > 0 {
+        let start = end.saturating_sub(PIECE as u64);
+        let length = usize::try_from(end - start).unwrap_or(PIECE);
+        file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut piece[..length])).map_err(|error| io_fault(&error))?;
+        for at in (0..length).rev() {
+            let byte = piece[at];
+            let ends = byte == b'\n' || (byte == b'\r' && next != Some(b'\n'));
+            let position = start + at as u64 + 1;
+            if ends && position < size {
+                found += 1;
+                if found == lines {
+                    return Ok(position);
+                }
+            }
+            next = Some(byte);
+        }
+        end = start;
+        if Instant::now() >= until {
+            return Err(Fault::new(FaultCode::DeadlineExceeded, format!("the last {lines} lines were not found in time")));
+        }
+    }
+    Ok(0)
+}
+
+/// Reads the lines from a position on; the file is known to be large, and neither total nor hash are.
+///
+/// # Errors
+/// `io_error`, `deadline_exceeded`.
+pub(super) fn scan_from(file: &mut File, position: u64, encoding: Encoding, window: Window, until: Instant) -> Result<Scan, Fault> {
+    let mut splitter = Splitter::new(Window { first: 1, ..window });
+    let mut piece = vec![0; PIECE];
+    file.seek(SeekFrom::Start(position)).map_err(|error| io_fault(&error))?;
+    let mut whole = true;
+    let mut first = position == 0;
+    loop {
+        let length = read_some(file, &mut piece).map_err(|error| io_fault(&error))?;
+        if length == 0 {
+            break;
+        }
+        let bytes = &piece[..length];
+        splitter.feed(if first { bytes.strip_prefix(encoding.bom()).unwrap_or(bytes) } else { bytes });
+        first = false;
+        if splitter.done() || Instant::now() >= until {
+            whole = false;
+            break;
+        }
+    }
+    if whole {
+        splitter.end();
+    }
+    Ok(Scan {
+        total: splitter.count(),
+        lines: splitter.lines,
+        whole,
+        eols: splitter.eols,
+        ended: splitter.ended,
+        encoding,
+        hash: None,
+        full: splitter.full,
+    })
+}
+
+fn read_some(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+pub(super) fn io_fault(error: &io::Error) -> Fault {
+    Fault::new(FaultCode::IoError, format!("the file cannot be read: {error}"))
+}
+
+/// Brings UTF-16 into the form that lines are split in, whole characters at a time.
+struct Units {
+    encoding: Encoding,
+    carry: Vec<u8>,
+}
+
+impl Units {
+    fn new(encoding: Encoding) -> Self {
+        Self { encoding, carry: Vec::new() }
+    }
+
+    fn plain<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        if !self.encoding.is_utf16() {
+            return Cow::Borrowed(bytes);
+        }
+        self.carry.extend_from_slice(bytes);
+        let mut whole = self.carry.len() / 2 * 2;
+        if let Some([a, b]) = whole.checked_sub(2).map(|at| [self.carry[at], self.carry[at + 1]]) {
+            let high = if self.encoding == Encoding::Utf16Be { a } else { b };
+            // The first half of a pair waits for the second.
+            if (0xd8..0xdc).contains(&high) {
+                whole -= 2;
+            }
+        }
+        let plain = decode::to_plain(&self.carry[..whole], self.encoding).into_owned();
+        self.carry.drain(..whole);
+        Cow::Owned(plain)
+    }
+
+    fn rest(&mut self) -> Vec<u8> {
+        decode::to_plain(&std::mem::take(&mut self.carry), self.encoding).into_owned()
+    }
+}
+
+/// Whether pieces are UTF-8 together.
+#[derive(Default)]
+struct Utf8 {
+    carry: Vec<u8>,
+    broken: bool,
+}
+
+impl Utf8 {
+    fn feed(&mut self, bytes: &[u8]) {
+        if self.broken {
+            return;
+        }
+        let joined;
+        let bytes = if self.carry.is_empty() {
+            bytes
+        } else {
+            joined = [self.carry.as_slice(), bytes].concat();
+            &joined
+        };
+        let carry = match std::str::from_utf8(bytes) {
+            Ok(_) => Vec::new(),
+            Err(error) if error.error_len().is_none() => bytes[error.valid_up_to()..].to_vec(),
+            Err(_) => {
+                self.broken = true;
+                Vec::new()
+            }
+        };
+        self.carry = carry;
+    }
+
+    fn finish(&self) -> bool {
+        !self.broken && self.carry.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::testbed::{Bed, soon};
+
+    const ALL: Window = Window { first: 1, lines: 1_000_000, column: 0, bytes: 1 << 20 };
+
+    fn open(content: &[u8]) -> (Bed, File) {
+        let bed = Bed::new(&[]);
+        bed.file("f", content);
+        let file = File::open(bed.root.join("f")).unwrap();
+        (bed, file)
+    }
+
+    #[test]
+    fn the_last_lines_are_found_from_the_end() {
+        let (_bed, mut file) = open(b"a\nb\r\nc\rd\n");
+        for (lines, at) in [(1, 7), (2, 5), (3, 2), (4, 0), (9, 0)] {
+            assert_eq!(seek_last(&mut file, 9, lines, soon()).unwrap(), at, "{lines}");
+        }
+    }
+
+    #[test]
+    fn utf16_and_broken_utf8() {
+        let (_bed, mut file) = open(b"\xff\xfea\0\n\0\x3d\xd8\0\xdeb\0");
+        let seen = scan(&mut file, 12, Encoding::Utf16Le, ALL, soon()).unwrap();
+        assert_eq!(seen.lines.iter().map(|line| line.bytes.as_slice()).collect::<Vec<_>>(), [&b"a"[..], "😀b".as_bytes()]);
+        let mut content = vec![b'a'; 9000];
+        content.push(0xe9);
+        let (_bed, mut file) = open(&content);
+        assert_eq!(scan(&mut file, 9001, Encoding::Utf8, ALL, soon()).unwrap().encoding, Encoding::Bytes);
+    }
+}

@@ -1,0 +1,420 @@
+//! What lasts from one command to the next: the folder, the exported variables and the exported functions.
+//!
+//! The user's script is a file of its own that nothing of ours is pasted into. Bash runs [`PRELUDE`] before it, by way of
+//! `BASH_ENV`, and the prelude reads what [`compose`] wrote and leaves an `EXIT` trap that writes what [`parse_state`] reads.
+//! Everything that comes back was written inside the jail, by a shell that the user's script controls: it is bounded, checked
+//! and given to nothing but the next shell of the same kind. Where the script replaces the shell (`exec`) or sets an `EXIT` trap of its own,
+//! nothing comes back, which is no error.
+
+/// Descriptor of the prelude: `BASH_ENV=/dev/fd/7`.
+pub const PRELUDE_FD: i32 = 7;
+/// Descriptor of what [`compose`] wrote.
+pub const STATE_IN_FD: i32 = 8;
+/// Descriptor that takes the state. A sealed memory file of [`MAX_STATE`] bytes fits best: nobody waits for its end, a full one blocks
+/// nobody, and it is read when the shell has ended.
+pub const STATE_OUT_FD: i32 = 9;
+/// The most that is read of what a shell left, in bytes.
+pub const MAX_STATE: usize = 1 << 20;
+
+/// What bash runs before the user's script.
+///
+/// * `BASH_ENV` goes first, so that a bash that the script starts does not run this; an exported one of the user's comes back with
+///   the state.
+/// * Descriptor 9 moves to 247, since scripts use 3 to 9 and 200 for locks; 7 is closed here and 8 by what [`compose`] wrote. Bash
+///   cannot mark a descriptor close-on-exec, so children inherit 247: what they may write there, the script may write as well.
+/// * The state is sourced at top level (in a function `declare` would make locals), silently: a variable that has become
+///   read-only must not print an error into the user's output.
+/// * The trap is text, not a function, so that no name of ours is seen by the script. It is one group with its output turned away (a
+///   `DEBUG` trap or `set -x` of the user's would write into the user's output; what a `DEBUG` trap writes between the records is skipped)
+///   and it is part of an `||` list, so that `set -e` does not act in it. `PIPESTATUS` is read by its first command. It does not
+///   change the exit code. Standard error is closed and not sent to `/dev/null`: that is cheaper, and always possible.
+/// * `exec` is run before the user's functions are there; `builtin` keeps functions of the user's named `printf` or `export` out.
+/// * `__bailiwick_undo` holds what takes the variables of one call back; it exists only until the trap is set.
+/// * The last command succeeds, so that `$?` is 0 when the script begins.
+pub const PRELUDE: &str = r#"builtin unset -v BASH_ENV
+exec 247>&9 7<&- 9>&-
+builtin . /dev/fd/8 2>&-
+builtin trap -- '{ builtin printf "%b " "\0pipestatus" "${PIPESTATUS[@]}"
+builtin trap - DEBUG ERR
+'"${__bailiwick_undo-}"'
+builtin printf "\0cwd "
+builtin pwd || builtin printf "%s\n" "$PWD"
+builtin printf "\0state\n"
+builtin export -p
+builtin export -pf
+builtin printf "\0end\0"
+} 2>&- >&247 || :' EXIT
+builtin unset -v __bailiwick_undo
+builtin :
+"#;
+
+/// What a shell left for the next one. All of it is written by the jail: hostile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The exit codes of the last pipeline.
+    pub pipestatus: Option<Vec<i32>>,
+    /// The folder in which the shell ended: an absolute path inside the jail.
+    pub cwd: Option<Vec<u8>>,
+    /// What went wrong when the shell took over the last state, in words.
+    pub notices: Vec<String>,
+    /// Bash source that makes the exported variables and functions again; `None`: the shell did not come to its end.
+    pub script: Option<Vec<u8>>,
+}
+
+impl State {
+    /// What the next command begins with: the newer state where the shell left one, else the older.
+    #[must_use]
+    pub fn or(self, older: Self) -> Self {
+        Self { cwd: self.cwd.or(older.cwd), script: self.script.or(older.script), ..self }
+    }
+}
+
+/// What a command begins with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Begin<'a> {
+    /// The state that the last command left.
+    pub state: Option<&'a State>,
+    /// Names of the environment that the jail gives to bash. One that the last command unset stays unset.
+    pub given: &'a [&'a str],
+    /// Go to the folder in which the last command ended. `false` where the call names a folder: the jail goes there.
+    pub follow_cwd: bool,
+    /// Variables of this call alone, set on top of all others.
+    pub env: &'a [(String, String)],
+}
+
+/// Writes what [`PRELUDE`] reads from descriptor 8.
+pub fn compose(begin: &Begin<'_>) -> Vec<u8> {
+    // Bash has read all of this before it runs the first line.
+    let mut out = b"exec 8<&-\n".to_vec();
+    let cwd = begin.state.and_then(|state| state.cwd.as_deref()).filter(|_| begin.follow_cwd);
+    if let Some(script) = begin.state.and_then(|state| state.script.as_deref()) {
+        // Go first: the state also holds PWD and OLDPWD, so that `cd -` works.
+        go(&mut out, cwd);
+        let given: Vec<&str> = begin.given.iter().copied().filter(|name| is_name(name)).collect();
+        if !given.is_empty() {
+            out.extend_from_slice(format!("builtin unset -v {}\n", given.join(" ")).as_bytes());
+        }
+        out.extend_from_slice(script);
+        out.push(b'\n');
+        // Where the shell is somewhere else than the state says, PWD has to say so.
+        out.extend_from_slice(b"[[ $PWD -ef . ]] || builtin cd -P . >/dev/null\n");
+    } else {
+        go(&mut out, cwd);
+    }
+    for (name, value) in begin.env.iter().filter(|(name, value)| is_name(name) && !value.contains('\0')) {
+        let value = quote(value.as_bytes());
+        let mut test = format!("[[ ${{{name}-}} == ").into_bytes();
+        test.extend_from_slice(&value);
+        test.extend_from_slice(b" ]] && { ");
+        // The old value, as bash itself quotes it, goes into the trap: this call's value is not what the next call sees.
+        out.extend_from_slice(format!("__bailiwick_was=${{{name}@A}}\n__bailiwick_undo+=").as_bytes());
+        out.extend_from_slice(&quote(&test));
+        out.extend_from_slice(
+            format!("${{__bailiwick_was:-builtin unset -v {name}}}$'; }}\\n'\nbuiltin unset -v __bailiwick_was\nbuiltin export {name}=")
+                .as_bytes(),
+        );
+        out.extend_from_slice(&value);
+        out.push(b'\n');
+    }
+    out
+}
+
+fn go(out: &mut Vec<u8>, cwd: Option<&[u8]>) {
+    let Some(cwd) = cwd else { return };
+    let quoted = quote(cwd);
+    out.extend_from_slice(b"builtin cd -- ");
+    out.extend_from_slice(&quoted);
+    out.extend_from_slice(b" >/dev/null || builtin printf 'notice the folder %s is gone; the command starts in the base folder\\0' ");
+    out.extend_from_slice(&quoted);
+    out.extend_from_slice(b" >&247\n");
+}
+
+/// Whether bash can export a variable of this name.
+pub fn is_name(name: &str) -> bool {
+    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    first && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// One bash word that stands for these bytes (which hold no NUL).
+fn quote(bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'\''];
+    for byte in bytes {
+        match byte {
+            b'\'' => out.extend_from_slice(b"'\\''"),
+            byte => out.push(*byte),
+        }
+    }
+    out.push(b'\'');
+    out
+}
+
+/// Reads what the trap wrote. Never fails: what is not of the expected form is absent.
+pub fn parse_state(bytes: &[u8]) -> State {
+    const NOTICES: usize = 8;
+    const NOTICE: usize = 1000;
+    const PATH: usize = 4096;
+    let mut state = State::default();
+    let bytes = &bytes[..bytes.len().min(MAX_STATE)];
+    let records = bytes.split(|byte| *byte == 0);
+    let mut script = None;
+    let mut ended = false;
+    for record in records {
+        if record == b"end" {
+            ended = true;
+            break;
+        } else if let Some(codes) = record.strip_prefix(b"pipestatus ") {
+            // What follows the codes was written by a trap of the user's.
+            let codes = codes.split(|byte| *byte == b' ').map_while(|code| std::str::from_utf8(code).ok()?.parse::<u8>().ok());
+            let codes: Vec<i32> = codes.take(256).map(i32::from).collect();
+            state.pipestatus = Some(codes).filter(|codes| !codes.is_empty());
+        } else if let Some(cwd) = record.strip_prefix(b"cwd ") {
+            let cwd = cwd.strip_suffix(b"\n").unwrap_or(cwd);
+            state.cwd = Some(cwd.to_vec()).filter(|cwd| cwd.starts_with(b"/") && cwd.len() < PATH);
+        } else if let Some(notice) = record.strip_prefix(b"notice ") {
+            if state.notices.len() < NOTICES {
+                state.notices.push(crate::workspace::escape::escape(&notice[..notice.len().min(NOTICE)]));
+            }
+        } else if let Some(text) = record.strip_prefix(b"state\n") {
+            script = Some(text.to_vec());
+        }
+    }
+    // Without its end it was cut off somewhere, and half a declaration is worse than none.
+    state.script = script.filter(|_| ended);
+    if !ended {
+        state.cwd = None;
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::{Command, Output, Stdio};
+
+    struct Ran {
+        output: Output,
+        state: State,
+    }
+
+    impl Ran {
+        fn out(&self) -> String {
+            String::from_utf8_lossy(&self.output.stdout).into_owned()
+        }
+        fn err(&self) -> String {
+            String::from_utf8_lossy(&self.output.stderr).into_owned()
+        }
+    }
+
+    /// Runs bash as the warden does: script, prelude and state by descriptor.
+    fn bash(base: &Path, begin: &Begin<'_>, script: &str) -> Ran {
+        bash_given(base, begin, script, &[])
+    }
+
+    fn bash_given(base: &Path, begin: &Begin<'_>, script: &str, given: &[(&str, &str)]) -> Ran {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            File::create(&path).unwrap().write_all(bytes).unwrap();
+            path
+        };
+        let script = file("script", script.as_bytes());
+        let prelude = file("prelude", PRELUDE.as_bytes());
+        let before = file("before", &compose(begin));
+        let after = file("after", b"");
+        // A plain sh sets up the descriptors, as std cannot.
+        let output = Command::new("/bin/sh")
+            .args(["-c", r#"exec /bin/bash /dev/fd/6 6<"$1" 7<"$2" 8<"$3" 9>>"$4""#, "sh"])
+            .args([&script, &prelude, &before, &after])
+            .current_dir(base)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("BASH_ENV", "/dev/fd/7")
+            .envs(given.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let state = parse_state(&fs::read(after).unwrap());
+        Ran { output, state }
+    }
+
+    fn base() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn variables_functions_and_folder_last() {
+        let base = base();
+        fs::create_dir(base.path().join("sub dir'\n$x")).unwrap();
+        let first = bash(
+            base.path(),
+            &Begin::default(),
+            "cd $'sub dir\\'\\n$x'\nexport A=$'q\"uo\\'te\\n$(touch pwned)`x`\\\\ \\377\\001 é' B= C\nNOT=1\nf(){ echo \"from f\n$1\"; }; export -f f\nfalse | true\n",
+        );
+        assert_eq!((first.out(), first.err()), (String::new(), String::new()));
+        assert_eq!(first.state.pipestatus, Some(vec![1, 0]));
+        let begin = Begin { state: Some(&first.state), follow_cwd: true, ..Begin::default() };
+        let second = bash(
+            base.path(),
+            &begin,
+            "printf '%s' \"$A\" | od -An -tx1 | tr -d ' \\n'; echo; echo \"[${B-unset}][${C-unset}][${NOT-unset}]\"; f x; bash -c 'f y'; [[ $PWD -ef . ]] && echo \"${PWD##*/}\"; cd - >/dev/null; echo $?; env | grep -c bailiwick",
+        );
+        let expected: String = b"q\"uo'te\n$(touch pwned)`x`\\ \xff\x01 \xc3\xa9".iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(second.out(), format!("{expected}\n[][unset][unset]\nfrom f\nx\nfrom f\ny\nsub dir'\n$x\n0\n0\n"));
+        assert_eq!(second.err(), "");
+        assert!(second.state.script.is_some());
+        assert!(!base.path().join("pwned").exists());
+    }
+
+    #[test]
+    fn an_unset_variable_stays_unset_and_a_given_one_comes_back_as_it_was_left() {
+        let base = base();
+        let given = [("KEPT", "1"), ("GONE", "1"), ("CHANGED", "1")];
+        let names = ["KEPT", "GONE", "CHANGED", "not a name"];
+        let first = bash_given(base.path(), &Begin { given: &names, ..Begin::default() }, "unset GONE; CHANGED=2", &given);
+        let begin = Begin { state: Some(&first.state), given: &names, ..Begin::default() };
+        let second = bash_given(base.path(), &begin, "echo $KEPT.${GONE-unset}.$CHANGED; echo $PATH", &given);
+        assert_eq!(second.out(), "1.unset.2\n/usr/bin:/bin\n");
+    }
+
+    #[test]
+    fn the_variables_of_one_call_do_not_last() {
+        let base = base();
+        let first = bash(base.path(), &Begin::default(), "export A=old L='l o'\"'\"'ng'");
+        let env: Vec<(String, String)> =
+            [("A", "it's\n\"$(false)\""), ("L", ""), ("N", "new"), ("bad name", "x")].map(|(k, v)| (k.into(), v.into())).into();
+        let second = bash(
+            base.path(),
+            &Begin { state: Some(&first.state), env: &env, ..Begin::default() },
+            "printf '<%s>' \"$A\" \"$L\" \"$N\"; bash -c 'echo \"$N\"'; set | grep -c ^__",
+        );
+        assert_eq!((second.out(), second.err()), ("<it's\n\"$(false)\"><><new>new\n0\n".into(), String::new()));
+        let third = bash(base.path(), &Begin { state: Some(&second.state), ..Begin::default() }, "echo \"$A.$L.${N-unset}\"");
+        assert_eq!(third.out(), "old.l o'ng.unset\n");
+        // What the script itself exports does last.
+        let fourth = bash(base.path(), &Begin { state: Some(&first.state), env: &env, ..Begin::default() }, "export N=mine");
+        let fifth = bash(base.path(), &Begin { state: Some(&fourth.state), ..Begin::default() }, "echo $N");
+        assert_eq!(fifth.out(), "mine\n");
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_falls_back_and_says_so() {
+        let base = base();
+        let first = bash(base.path(), &Begin::default(), "mkdir sub; cd sub; export A=1");
+        let begin = Begin { state: Some(&first.state), follow_cwd: true, ..Begin::default() };
+        let second = bash(base.path(), &begin, "rmdir ../sub; pwd >/dev/null");
+        assert_eq!(second.err(), "");
+        let begin = Begin { state: Some(&second.state), follow_cwd: true, ..Begin::default() };
+        let third = bash(base.path(), &begin, "pwd; echo $A");
+        assert_eq!(third.out(), format!("{}\n1\n", fs::canonicalize(base.path()).unwrap().display()));
+        assert_eq!(third.err(), "");
+        assert_eq!(third.state.notices.len(), 1);
+        assert!(third.state.notices[0].contains("/sub is gone"), "{:?}", third.state.notices);
+    }
+
+    #[test]
+    fn a_call_that_names_its_folder_starts_there() {
+        let base = base();
+        let first = bash(base.path(), &Begin::default(), "mkdir a b; cd a");
+        let begin = Begin { state: Some(&first.state), follow_cwd: false, ..Begin::default() };
+        let second = bash(&base.path().join("b"), &begin, "echo ${PWD##*/}; pwd");
+        assert!(second.out().starts_with("b\n") && second.out().ends_with("/b\n"), "{}", second.out());
+    }
+
+    #[test]
+    fn the_script_sees_an_undisturbed_shell() {
+        let base = base();
+        let ran = bash(
+            base.path(),
+            &Begin::default(),
+            "echo \"$? $# ${BASH_ENV-unset}\"; (trap) | grep -c bailiwick; bash -c 'trap -p EXIT'; { : <&7; } 2>/dev/null || { : <&8; } 2>/dev/null || { : >&9; } 2>/dev/null || echo closed; set | grep -ci bailiwick",
+        );
+        assert_eq!(ran.out(), "0 0 unset\n0\nclosed\n0\n");
+        for (script, code, out, err) in [
+            ("exit 7", 7, "", ""),
+            ("set -e; false; echo no", 1, "", ""),
+            ("set -euo pipefail; false | true; echo no", 1, "", ""),
+            ("set -u; echo $nope", 1, "", "/dev/fd/6: line 1: nope: unbound variable\n"),
+            ("set -x; :", 0, "", "+ :\n"),
+            ("trap 'echo d' DEBUG; :", 0, "d\nd\n", ""),
+            ("set -C; IFS=1; :", 0, "", ""),
+            ("set -o posix; export A=1", 0, "", ""),
+            ("cat <<EOF\nhello\nEOF", 0, "hello\n", ""),
+            ("echo a # comment", 0, "a\n", ""),
+            ("echo a \\", 0, "a\n", ""),
+            ("(exit 3)", 3, "", ""),
+            (
+                "printf(){ echo mine; }; export(){ echo mine; }; pwd(){ echo mine; }; trap(){ echo mine; }; export -f printf",
+                0,
+                "mine\n",
+                "",
+            ),
+            ("readonly A=1; export A; readonly IFS PATH", 0, "", ""),
+        ] {
+            let ran = bash(base.path(), &Begin::default(), script);
+            assert_eq!(ran.output.status.code(), Some(code), "{script}");
+            assert_eq!(ran.out(), out.replace("d\nd\n", "d\n"), "{script}");
+            assert_eq!(ran.err(), err, "{script}");
+            assert!(ran.state.script.is_some(), "{script}");
+            let again =
+                bash(base.path(), &Begin { state: Some(&ran.state), follow_cwd: true, ..Begin::default() }, "builtin printf '%s' ok");
+            assert_eq!((again.out().as_str(), again.err().as_str()), ("ok", ""), "{script}");
+        }
+    }
+
+    #[test]
+    fn state_is_absent_where_the_shell_is_replaced_or_traps_exit() {
+        let base = base();
+        for script in ["exec true", "trap 'echo bye' EXIT; true | false", "kill -KILL $$", "exec 247>&-"] {
+            let ran = bash(base.path(), &Begin::default(), script);
+            assert_eq!((&ran.state.script, &ran.state.pipestatus), (&None, &None), "{script}");
+            assert_eq!(ran.err(), "", "{script}");
+        }
+        let ran = bash(base.path(), &Begin::default(), "export A=1; echo 'unfinished");
+        assert!(ran.err().contains("unexpected EOF while looking for matching"), "{}", ran.err());
+    }
+
+    #[test]
+    fn a_background_child_holds_nothing_that_matters() {
+        let base = base();
+        let ran = bash(base.path(), &Begin::default(), "sleep 0.01 >/dev/null 2>&1 & export A=1");
+        assert!(ran.state.script.is_some());
+    }
+
+    #[test]
+    fn rows_of_hostile_state() {
+        assert_eq!(parse_state(b""), State::default());
+        assert_eq!(parse_state(b"pipestatus 1 0 \0cwd /a\n\n\0state\nx\0end\0junk\0state\nevil").cwd, Some(b"/a\n".to_vec()));
+        assert_eq!(parse_state(b"pipestatus 1 0 \0state\nx").script, None);
+        assert_eq!(parse_state(b"pipestatus x\0end\0").pipestatus, None);
+        assert_eq!(parse_state(b"pipestatus 99999999999\0end\0").pipestatus, None);
+        assert_eq!(parse_state(b"cwd relative\n\0end\0").cwd, None);
+        assert_eq!(parse_state(&b"notice x\0".repeat(10_000)).notices.len(), 8);
+        assert_eq!(parse_state(b"notice \x1b[31m\xff\0end\0").notices, ["\\x1b[31m\\xff"]);
+        let mut long = vec![0; MAX_STATE + 10];
+        long.extend_from_slice(b"\0end\0");
+        assert_eq!(parse_state(&long), State::default());
+    }
+
+    proptest! {
+        #![proptest_config(crate::property_tests::cases(16))]
+        #[test]
+        fn any_value_round_trips(value in prop::collection::vec(1u8..=255, 0..40)) {
+            let base = base();
+            let octal: String = value.iter().map(|byte| format!("\\{byte:03o}")).collect();
+            let first = bash(base.path(), &Begin::default(), &format!("export A=$'{octal}'"));
+            let second = bash(base.path(), &Begin { state: Some(&first.state), ..Begin::default() }, "printf '%s' \"$A\"");
+            prop_assert_eq!(&second.output.stdout, &value);
+            prop_assert_eq!(second.err(), "");
+        }
+
+        #[test]
+        fn no_bytes_break_the_reader(bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..300)) {
+            let state = parse_state(&bytes);
+            prop_assert!(state.script.is_none() || bytes.windows(4).any(|four| four == b"\0end"));
+        }
+    }
+}
