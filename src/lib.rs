@@ -66,5 +66,7 @@ pub mod sys;
 
 pub mod tools;
 
+pub mod jail;
+
 #[cfg(test)]
 mod property_tests;

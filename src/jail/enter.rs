@@ -1,0 +1,233 @@
+//! Inside a jail.
+//!
+//! A `Look` or `Change` jail narrows itself and answers calls while frames arrive. A leader narrows itself, waits for its
+//! program, and becomes it. Neither ever widens anything, and neither returns.
+
+use super::recover;
+use super::wire::{self, FromJail, NotStarted, ToJail, ToLeader};
+use crate::confine::{Confined, Prepared};
+use crate::envelope::{Fault, FaultCode};
+use crate::policy::Charter;
+use crate::sys;
+use crate::tools::bench::Memory;
+use crate::tools::{self, Answer, AnyTool, Bench, Work};
+use crate::workspace::BaseDir;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, execve, fchdir, getppid, setsid};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The shell's exit codes for a program that is not there, and for one that cannot be executed.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
+
+/// The base, and what a class has besides: the spool to look at, the journal to change.
+pub type Folders<'a> = (&'a BaseDir, Option<&'a OwnedFd>, Option<&'a OwnedFd>);
+
+/// Narrows this process and answers calls until the wire ends.
+pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool], folders: Folders<'_>, wire: OwnedFd) -> ! {
+    let Ok((confined, base, wire, spool)) = narrow(parent, prepared, folders, wire) else { sys::exit_now(1) };
+    let mut wire = File::from(wire);
+    let memory = Memory::default();
+    while let Ok(Some(frame)) = wire::read_frame(&mut wire) {
+        let Ok(call) = wire::parse::<ToJail>(&frame) else { break };
+        let reply = answer(&confined, registry, &base, &memory, spool.as_ref(), call);
+        let frame = wire::frame(&reply).or_else(|_| {
+            let fault = Fault::new(FaultCode::ReplyTooLarge, "the answer is larger than the wire takes")
+                .hint("ask for less: limit, offset, max_per_file");
+            wire::frame(&FromJail { answer: Answer::failed(fault), seen: reply.seen })
+        });
+        if frame.and_then(|frame| wire.write_all(&frame)).is_err() {
+            break;
+        }
+    }
+    sys::exit_now(0)
+}
+
+type Narrow = (Confined, BaseDir, OwnedFd, Option<OwnedFd>);
+
+/// Narrows this process and undoes what the journal holds; the exit code says how much.
+pub fn undo(parent: Pid, prepared: &Prepared, base: &BaseDir, journal: &OwnedFd) -> ! {
+    let undo = || -> Result<usize, Fault> {
+        let _confined = confine_here(parent, prepared, base)?;
+        let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()));
+        let base = BaseDir::from_fd(again(base.as_fd())?, base.path().to_path_buf()).with_journal(again(journal.as_fd())?);
+        Ok(base.recover_journal()?.restored.len())
+    };
+    sys::exit_now(undo().map_or(recover::FAILED, recover::restored))
+}
+
+fn confine_here(parent: Pid, prepared: &Prepared, base: &BaseDir) -> Result<Confined, Fault> {
+    let broken = |errno: Errno| Fault::new(FaultCode::Internal, errno.desc());
+    end_with(parent).map_err(broken)?;
+    sys::reset_signals().map_err(broken)?;
+    fchdir(base.as_fd()).map_err(broken)?;
+    prepared.apply()
+}
+
+fn narrow(parent: Pid, prepared: &Prepared, (base, spool, journal): Folders<'_>, wire: OwnedFd) -> Result<Narrow, Fault> {
+    let broken = |errno: Errno| Fault::new(FaultCode::Internal, errno.desc());
+    let confined = confine_here(parent, prepared, base)?;
+    let mut keep = vec![base.as_fd(), wire.as_fd()];
+    keep.extend(journal.map(AsFd::as_fd));
+    keep.extend(spool.map(AsFd::as_fd));
+    let mut kept = sys::keep_only(&keep).map_err(broken)?.into_iter();
+    // What these variables named has been closed with everything else; their numbers are not ours any more.
+    let _ = std::mem::ManuallyDrop::new(wire);
+    match (kept.next(), kept.next()) {
+        (Some(fd), Some(wire)) => {
+            let mut base = BaseDir::from_fd(fd, base.path().to_path_buf()).with_protected(base.protected().to_vec());
+            if journal.is_some() {
+                base = base.with_journal(kept.next().ok_or_else(|| broken(Errno::EBADF))?);
+            }
+            Ok((confined, base, wire, kept.next()))
+        }
+        _ => Err(broken(Errno::EBADF)),
+    }
+}
+
+/// Runs one call. A panic in a tool is an envelope.
+fn answer(
+    confined: &Confined,
+    registry: &[&dyn AnyTool],
+    base: &BaseDir,
+    memory: &Memory,
+    spool: Option<&OwnedFd>,
+    call: ToJail,
+) -> FromJail {
+    memory.learn(&call.seen);
+    let bench = Bench::new(confined, base, memory, spool, Duration::from_millis(call.time_ms));
+    let run = || match tools::find(registry, &call.tool).or_else(|| tools::find(tools::INTERNAL, &call.tool)).map(AnyTool::work) {
+        Some(Work::Jail(run)) => run(&bench, call.args),
+        _ => Answer::failed(Fault::new(FaultCode::Internal, format!("{} does not run in a jail", call.tool))),
+    };
+    let answer = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Answer::failed(
+            Fault::new(FaultCode::Internal, format!("a bug in {}: {}", call.tool, said.unwrap_or_default()))
+                .hint("nothing is half done on disk; please report it with the call"),
+        )
+    });
+    FromJail { answer, seen: memory.take_news() }
+}
+
+/// Narrows this process, waits for a program on `launch`, and becomes it.
+pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir, launch: OwnedFd) -> ! {
+    let failed = |fault: Fault, errno: Option<Errno>, code: i32| -> ! {
+        let _ = wire::send(launch.as_fd(), &NotStarted { errno: errno.map(|errno| errno as i32), fault }, &[]);
+        sys::exit_now(code)
+    };
+    let internal = |errno: Errno| Fault::new(FaultCode::Internal, errno.desc());
+    let prepare = || -> Result<Confined, Fault> {
+        end_with(parent).map_err(internal)?;
+        setsid().map_err(internal)?;
+        sys::reset_signals().map_err(internal)?;
+        // Everything: what the program may have is placed below.
+        sys::cloexec_from(3).map_err(internal)?;
+        prepared.apply()
+    };
+    if let Err(fault) = prepare() {
+        failed(fault, None, NOT_EXECUTABLE);
+    }
+    let (program, fds) = match wire::receive::<ToLeader>(launch.as_fd()) {
+        Ok(Some(message)) => message,
+        // The host changed its mind.
+        Ok(None) => sys::exit_now(0),
+        Err(error) => failed(Fault::new(FaultCode::Internal, error.to_string()), None, NOT_EXECUTABLE),
+    };
+    if let Err(fault) = start_in(base, program.workdir.as_deref()) {
+        failed(fault, None, NOT_EXECUTABLE);
+    }
+    if let Err(errno) = place(&fds, &program.places) {
+        failed(internal(errno), None, NOT_EXECUTABLE);
+    }
+    let env = environment(charter, &program.env);
+    let errno = exec(&program.argv, &env);
+    let name = program.argv.first().map(|name| crate::workspace::escape::show(name)).unwrap_or_default();
+    let code = if errno == Errno::ENOENT { NOT_FOUND } else { NOT_EXECUTABLE };
+    failed(Fault::new(FaultCode::CommandNotStarted, format!("{name}: {}", errno.desc())), Some(errno), code)
+}
+
+/// This process ends when the one that forked it ends.
+fn end_with(parent: Pid) -> Result<(), Errno> {
+    sys::set_parent_death_signal(libc::SIGKILL)?;
+    // It may have ended before the line above: then somebody else is our parent already.
+    if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
+}
+
+/// Makes a folder of the workspace the current one; the kernel judges the name.
+fn start_in(base: &BaseDir, workdir: Option<&str>) -> Result<(), Fault> {
+    let Some(workdir) = workdir else {
+        return fchdir(base.as_fd()).map_err(|errno| Fault::new(FaultCode::Internal, errno.desc()));
+    };
+    let path = base.rel(workdir)?;
+    let folder = base.open_at(&path, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
+    fchdir(&folder).map_err(|errno| crate::workspace::base_dir::fault(errno, &path))
+}
+
+/// Puts the received descriptors where the program expects them.
+fn place(fds: &[OwnedFd], places: &[i32]) -> Result<(), Errno> {
+    if fds.len() != places.len() {
+        return Err(Errno::EBADMSG);
+    }
+    // First out of the way of the places, so that no placing overwrites one that is still to be placed.
+    let least = places.iter().copied().max().unwrap_or(2).max(2) + 1;
+    let high = fds.iter().map(|fd| sys::duplicate_above(fd.as_fd(), least)).collect::<Result<Vec<_>, _>>()?;
+    for (fd, number) in high.iter().zip(places) {
+        sys::place_fd(fd.as_fd(), *number)?;
+    }
+    Ok(())
+}
+
+/// The charter's variables and, on top, the call's. A later one replaces an earlier one of the same name.
+fn environment(charter: &Charter, more: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    for (name, value) in charter.env.iter().chain(more) {
+        match env.iter_mut().find(|(known, _)| known == name) {
+            Some(entry) => entry.1.clone_from(value),
+            None => env.push((name.clone(), value.clone())),
+        }
+    }
+    env
+}
+
+/// Becomes the program; returns only the reason why not.
+fn exec(argv: &[OsString], env: &[(OsString, OsString)]) -> Errno {
+    let c_string = |text: &OsStr| CString::new(text.as_bytes()).map_err(|_| Errno::EINVAL);
+    let pair = |(name, value): &(OsString, OsString)| {
+        let mut text = name.clone().into_vec();
+        text.push(b'=');
+        text.extend_from_slice(value.as_bytes());
+        CString::new(text).map_err(|_| Errno::EINVAL)
+    };
+    let converted = || -> Result<(Vec<CString>, Vec<CString>), Errno> {
+        Ok((argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?, env.iter().map(pair).collect::<Result<_, _>>()?))
+    };
+    let (args, vars) = match converted() {
+        Ok(both) => both,
+        Err(errno) => return errno,
+    };
+    let Some(name) = args.first() else { return Errno::EINVAL };
+    if name.as_bytes().contains(&b'/') {
+        let Err(errno) = execve(name, &args, &vars);
+        return errno;
+    }
+    let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_bytes()).unwrap_or_default();
+    let mut reason = Errno::ENOENT;
+    for folder in path.split(|byte| *byte == b':').filter(|folder| !folder.is_empty()) {
+        let Ok(candidate) = CString::new([folder, b"/", name.as_bytes()].concat()) else { continue };
+        let Err(errno) = execve(&candidate, &args, &vars);
+        // As shells do: a candidate that is there but cannot be executed is remembered, and the search goes on.
+        if !matches!(errno, Errno::ENOENT | Errno::ENOTDIR) {
+            reason = errno;
+        }
+    }
+    reason
+}

@@ -1,0 +1,138 @@
+//! The process beside a program.
+//!
+//! A keeper forks the leader (which narrows itself and then becomes the program), waits for it, and ends everything that the
+//! program left running. It is the subreaper of all that the program starts, and stays outside of the program's Landlock domain:
+//! the program cannot signal or trace its own keeper. It never reads what the program writes. Once the host says that the program takes
+//! longer than a moment, it also watches how much the whole tree uses.
+
+use super::watch::{Disk, Watch};
+use super::wire::{self, Bound, Ended, ToKeeper};
+use super::{enter, tree};
+use crate::confine::Prepared;
+use crate::policy::Charter;
+use crate::sys::{self, Forked};
+use crate::workspace::BaseDir;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Forks the leader, keeps it, reports, and leaves no process behind. Runs in a fork of the warden and does not return.
+pub fn keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk, launch: OwnedFd, control: OwnedFd) -> ! {
+    let code = match try_keep(prepared, charter, base, disk, launch, &control) {
+        Ok(()) => 0,
+        Err(_) => {
+            tree::end_descendants(&HashSet::new(), None);
+            1
+        }
+    };
+    sys::exit_now(code)
+}
+
+fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk, launch: OwnedFd, control: &OwnedFd) -> Result<(), Errno> {
+    nix::sys::prctl::set_child_subreaper(true)?;
+    // Blocked before the fork, so that no end can be missed.
+    let mut chld = SigSet::empty();
+    chld.add(Signal::SIGCHLD);
+    chld.thread_block()?;
+    let me = Pid::this();
+    let leader = match sys::fork_single_threaded()? {
+        Forked::Child => enter::lead(me, prepared, charter, base, launch),
+        Forked::Parent(pid) => pid,
+    };
+    drop(launch);
+    let signals = SignalFd::with_flags(&chld, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let mut status = None;
+    let mut heard = true;
+    let mut killed = Vec::new();
+    let mut exceeded = None;
+    let mut watch: Option<Watch<'_>> = None;
+    while status.is_none() {
+        let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(control.as_fd(), PollFlags::POLLIN)];
+        let pause = watch.as_ref().and_then(Watch::pause_ms).map_or(PollTimeout::NONE, PollTimeout::from);
+        match poll(&mut ready, pause) {
+            Err(Errno::EINTR) => continue,
+            other => other?,
+        };
+        let (child, host) = (happened(&ready[0]), happened(&ready[1]));
+        if child {
+            while let Ok(Some(_)) = signals.read_signal() {}
+            status = reap(leader);
+        }
+        if host && status.is_none() {
+            match wire::receive::<ToKeeper>(control.as_fd()) {
+                Ok(Some((ToKeeper::Signal(number), _))) => {
+                    if let Ok(signal) = Signal::try_from(number) {
+                        let _ = nix::sys::signal::killpg(leader, signal).or_else(|_| kill(leader, signal));
+                    }
+                }
+                Ok(Some((ToKeeper::Watch, _))) => watch = Some(Watch::new(charter.limits, disk, leader)),
+                Ok(Some((ToKeeper::Kill, _))) => {
+                    killed = tree::end_descendants(&HashSet::new(), Some(leader));
+                    status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                }
+                // The host is gone, or talks nonsense.
+                Ok(None) | Err(_) => {
+                    heard = false;
+                    tree::end_descendants(&HashSet::new(), Some(leader));
+                    status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                }
+            }
+        }
+        if status.is_none() {
+            exceeded = watch.as_mut().and_then(Watch::look);
+            if exceeded.is_some() {
+                killed = tree::end_descendants(&HashSet::new(), Some(leader));
+                status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+            }
+        }
+    }
+    // Nothing left is the common case, and costs one system call.
+    if !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)), Err(Errno::ECHILD)) {
+        killed.extend(tree::end_descendants(&HashSet::new(), Some(leader)));
+    }
+    if heard {
+        let ended = ended(status, killed, exceeded);
+        wire::send(control.as_fd(), &ended, &[])?;
+    }
+    Ok(())
+}
+
+fn happened(fd: &PollFd<'_>) -> bool {
+    fd.revents().is_some_and(|events| !events.is_empty())
+}
+
+/// Reaps all that has ended; the leader's status when it is among it.
+fn reap(leader: Pid) -> Option<WaitStatus> {
+    let mut found = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+            Ok(status @ (WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..))) if pid == leader => found = Some(status),
+            Err(Errno::EINTR) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {}
+            _ => return found,
+        }
+    }
+}
+
+fn ended(status: Option<WaitStatus>, killed: Vec<String>, exceeded: Option<Bound>) -> Ended {
+    let (exit_code, signal) = match status {
+        Some(WaitStatus::Exited(_, code)) => (Some(code), None),
+        Some(WaitStatus::Signaled(_, signal, _)) => (None, Some(signal as i32)),
+        _ => (None, None),
+    };
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
+    let milliseconds = |time: nix::sys::time::TimeVal| u64::try_from(time.tv_sec() * 1000 + time.tv_usec() / 1000).unwrap_or(0);
+    Ended {
+        exit_code,
+        signal,
+        cpu_ms: usage.as_ref().map_or(0, |usage| milliseconds(usage.user_time()) + milliseconds(usage.system_time())),
+        max_rss_kib: usage.as_ref().map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0)),
+        killed,
+        exceeded,
+    }
+}

@@ -1,0 +1,349 @@
+//! Everything that crosses a process boundary, and how it is framed.
+//!
+//! Three kinds of wire:
+//! * host ↔ warden, and host ↔ keeper, host ↔ leader: a `SOCK_SEQPACKET` pair, one message one JSON value, descriptors beside
+//!   it. A value of more than [`INLINE`] bytes travels in a memfd, which is then the last descriptor.
+//! * host ↔ a `Look` or `Change` jail: a stream pair, frames of a `u32` length (little-endian) and as many bytes of JSON.
+//!
+//! The host treats all that comes from a jail as hostile: bounded before it is read, checked in shape before it is used.
+
+use crate::confine::Report;
+use crate::envelope::Fault;
+use crate::policy::{Access, Charter};
+use crate::sys;
+use crate::tools::Answer;
+use crate::tools::bench::Seen;
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// The most bytes of a message that travel inside it; larger ones go by memfd.
+const INLINE: usize = 32 * 1024;
+
+/// The most bytes of any message or frame. A file of 8 MiB still fits when every byte of it has to be escaped.
+pub const MOST: usize = 64 * 1024 * 1024;
+
+/// From the host to the warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToWarden {
+    /// First of all. Descriptors: the base directory, opened by the host; the journal, where the charter names one.
+    Hello {
+        /// What is permitted.
+        charter: Box<Charter>,
+        /// The classes that this session will use; others are not prepared.
+        classes: Vec<Access>,
+    },
+    /// Make a jail. Descriptors: for `Look` and `Change` its end of the call wire; for `Execute` and `Own` the leader's end
+    /// of the launch wire and the keeper's end of the control wire.
+    Open {
+        /// The host's number of the jail.
+        id: u64,
+        /// Its class.
+        access: Access,
+    },
+    /// End a jail and all that is in it.
+    Kill {
+        /// Which.
+        id: u64,
+    },
+}
+
+/// From the warden to the host.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromWarden {
+    /// The walls stand and have been tried.
+    Ready {
+        /// What is enforced.
+        report: Box<Report>,
+    },
+    /// They do not; the warden ends.
+    Failed {
+        /// Why.
+        fault: Fault,
+    },
+    /// A jail could not be made.
+    NotOpened {
+        /// Which.
+        id: u64,
+        /// Why.
+        fault: Fault,
+    },
+    /// A `Look` or `Change` jail has ended.
+    Ended {
+        /// Which.
+        id: u64,
+        /// How, in words.
+        how: String,
+    },
+}
+
+/// A call, for a `Look` or `Change` jail.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ToJail {
+    /// The tool's own name.
+    pub tool: String,
+    /// Its arguments, read.
+    pub args: Value,
+    /// What other jails learnt since the last call of this one.
+    pub seen: Vec<Seen>,
+    /// Milliseconds that the tool may take; it returns what it has before they are over.
+    pub time_ms: u64,
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FromJail {
+    /// Envelope and text.
+    pub answer: Answer,
+    /// What this call learnt about files.
+    pub seen: Vec<Seen>,
+}
+
+/// A program, for a leader. Descriptors: as many as `places`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ToLeader {
+    /// The program and its arguments; a name without a slash is looked up in PATH.
+    pub argv: Vec<OsString>,
+    /// Variables on top of the charter's; an empty value removes none.
+    pub env: Vec<(OsString, OsString)>,
+    /// The folder to start in, as the call names it, relative to the base.
+    pub workdir: Option<String>,
+    /// At which number each descriptor of the message is put.
+    pub places: Vec<i32>,
+}
+
+/// From the leader, only when the program could not be started.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NotStarted {
+    /// The kernel's error number, when it was the exec that failed.
+    pub errno: Option<i32>,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// From the host to a keeper.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToKeeper {
+    /// End everything now.
+    Kill,
+    /// Watch from now on how much the tree uses: the program is no short one.
+    Watch,
+    /// Pass a signal to the program's process group.
+    Signal(i32),
+}
+
+/// From a keeper: the program has ended, and so has everything that it started.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The exit code, when it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Milliseconds of processor time of all reaped processes.
+    pub cpu_ms: u64,
+    /// The largest resident set of one of them, in KiB.
+    pub max_rss_kib: u64,
+    /// Command lines of what it left running.
+    pub killed: Vec<String>,
+    /// The bound for which it was ended.
+    pub exceeded: Option<Bound>,
+}
+
+/// A bound of a whole tree, which the keeper watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bound {
+    /// Memory of all processes.
+    Memory,
+    /// Processes and threads.
+    Processes,
+    /// What the session adds to the disk.
+    Disk,
+}
+
+/// Sends one value, with descriptors.
+///
+/// # Errors
+/// The kernel's own; `EMSGSIZE` above [`MOST`].
+pub fn send(socket: BorrowedFd<'_>, value: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let bytes = serde_json::to_vec(value).map_err(|_| Errno::EINVAL)?;
+    if bytes.len() > MOST {
+        return Err(Errno::EMSGSIZE);
+    }
+    let mut raw: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    if bytes.len() <= INLINE {
+        return sys::send_with_fds(socket, &bytes, &raw).map(drop);
+    }
+    let memory = memfd(&bytes)?;
+    raw.push(memory.as_raw_fd());
+    // A JSON value never begins with this byte.
+    sys::send_with_fds(socket, b"@", &raw).map(drop)
+}
+
+/// Receives one value and its descriptors; `None` when the other end is closed.
+///
+/// # Errors
+/// The kernel's own; `InvalidData` for what is not such a value.
+pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut buffer = vec![0; INLINE];
+    let mut received = sys::receive_with_fds(socket, &mut buffer);
+    if received.as_ref().err() == Some(&Errno::ECONNRESET) {
+        // The other end was closed with something of ours unread, which is told first; its last words are still to come.
+        received = sys::receive_with_fds(socket, &mut buffer);
+    }
+    let (length, mut fds) = match received {
+        Err(Errno::ECONNRESET) => return Ok(None),
+        other => other?,
+    };
+    if length == 0 {
+        return Ok(None);
+    }
+    let value = if buffer[..length] == *b"@" {
+        let memory = fds.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the memory is missing"))?;
+        let mut bytes = Vec::new();
+        let mut file = File::from(memory);
+        file.seek(SeekFrom::Start(0))?;
+        file.take(MOST as u64 + 1).read_to_end(&mut bytes)?;
+        parse(&bytes)?
+    } else {
+        parse(&buffer[..length])?
+    };
+    Ok(Some((value, fds)))
+}
+
+/// A memfd with this content, at its beginning.
+///
+/// # Errors
+/// The kernel's own.
+pub fn memfd(bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    let fd = memfd_create("bailiwick", MFdFlags::MFD_CLOEXEC)?;
+    let mut file = File::from(fd);
+    let write = |file: &mut File| -> io::Result<()> {
+        file.write_all(bytes)?;
+        file.seek(SeekFrom::Start(0)).map(drop)
+    };
+    write(&mut file).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    Ok(file.into())
+}
+
+/// A memfd of a fixed size, full of zeros, that nobody can make larger: whoever writes to it needs no reader and blocks nobody.
+///
+/// # Errors
+/// The kernel's own.
+pub fn sized_memfd(size: u64) -> Result<OwnedFd, Errno> {
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    let fd = memfd_create("bailiwick", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    nix::unistd::ftruncate(&fd, i64::try_from(size).map_err(|_| Errno::EFBIG)?)?;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL))?;
+    Ok(fd)
+}
+
+/// What was written to a memfd, as far as somebody wrote: at most `most` bytes.
+///
+/// # Errors
+/// The kernel's own.
+pub fn content(memory: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::from(memory);
+    // The offset is shared with the writer, so it says how far it came.
+    let written = file.stream_position()?.min(most);
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    file.take(written).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// One JSON value, bounded, and nothing behind it.
+///
+/// # Errors
+/// `InvalidData`.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    if bytes.len() > MOST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// A frame for a stream: its length and its bytes, in one buffer.
+///
+/// # Errors
+/// `InvalidData` above [`MOST`].
+pub fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut out = vec![0; 4];
+    serde_json::to_writer(&mut out, value).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let length = out.len() - 4;
+    if length > MOST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
+    }
+    let length = u32::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    out[..4].copy_from_slice(&length.to_le_bytes());
+    Ok(out)
+}
+
+/// Reads one frame from a blocking stream; `None` at a clean end.
+///
+/// # Errors
+/// The kernel's own; `InvalidData` for a length above [`MOST`]; `UnexpectedEof` within a frame.
+pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut head = [0; 4];
+    let first = loop {
+        match stream.read(&mut head) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    };
+    if first == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(&mut head[first..])?;
+    let length = u32::from_le_bytes(head) as usize;
+    if length > MOST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame larger than the wire takes"));
+    }
+    let mut bytes = Vec::new();
+    stream.take(length as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some(bytes))
+}
+
+/// A connected pair for the wires that carry descriptors.
+///
+/// # Errors
+/// The kernel's own.
+pub fn packet_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    pair(nix::sys::socket::SockType::SeqPacket)
+}
+
+/// A connected pair for calls.
+///
+/// # Errors
+/// The kernel's own.
+pub fn stream_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    pair(nix::sys::socket::SockType::Stream)
+}
+
+fn pair(kind: nix::sys::socket::SockType) -> Result<(OwnedFd, OwnedFd), Errno> {
+    use nix::sys::socket::{AddressFamily, SockFlag, socketpair};
+    socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+}
+
+/// Whether a descriptor has something to read, or its other end is closed, within `timeout_ms` (-1: for ever).
+///
+/// # Errors
+/// The kernel's own.
+pub fn wait_readable(fd: &impl AsFd, timeout_ms: i32) -> Result<bool, Errno> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let timeout = PollTimeout::try_from(timeout_ms).unwrap_or(PollTimeout::MAX);
+    loop {
+        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
+            Err(Errno::EINTR) => {}
+            other => return other.map(|ready| ready > 0),
+        }
+    }
+}
