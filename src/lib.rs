@@ -68,5 +68,7 @@ pub mod tools;
 
 pub mod jail;
 
+pub mod session;
+
 #[cfg(test)]
 mod property_tests;

@@ -1,0 +1,237 @@
+//! The watch over protected names: what is kept of them between commands, and when it is compared.
+//!
+//! Never looks at the workspace itself: that is the guard's business, in its jail.
+
+use super::{Session, TOOL_TIME};
+use crate::envelope::{Fault, FaultCode};
+use crate::jail::spawn::Warden;
+use crate::jail::wire::{self, FromJail, ToJail};
+use crate::policy::{Access, Charter};
+use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule};
+use crate::tools::{Answer, AnyTool};
+use crate::workspace::escape;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+
+/// The workspace is searched for new repositories after each command while a search takes no longer, in milliseconds; else at the
+/// end of the session.
+const QUICK_SWEEP: u64 = 20;
+
+/// More repositories than this are not watched one by one.
+const MOST_REPOSITORIES: usize = 256;
+
+/// What the session knows of the protected names.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    /// `None`: nothing has been kept yet, for no command has run.
+    kept: Option<Vec<Kept>>,
+    git_dirs: BTreeSet<String>,
+    sweep_each: bool,
+    /// A command has begun and has not been judged: it was cancelled, or it still runs.
+    open: bool,
+}
+
+impl Guard {
+    /// The first request: keep what the protected names are now. An absolute name is one of a repository outside of the base; no file tool
+    /// reaches it, nor does the guard.
+    pub(crate) fn begin(charter: &Charter) -> Request {
+        let names = charter.protect.iter().filter(|name| name.is_relative()).map(|name| escape::show(name.as_os_str())).collect();
+        Request::Keep { names }
+    }
+
+    /// Takes over the answer to [`Guard::begin`].
+    pub(crate) fn begun(&mut self, reply: Reply) {
+        self.sweep_each = !reply.cut && reply.sweep_ms <= QUICK_SWEEP;
+        self.git_dirs = reply.git_dirs.unwrap_or_default().into_iter().collect();
+        self.kept = Some(reply.kept);
+    }
+
+    /// The question what has changed.
+    pub(crate) fn check(&self, sweep: bool) -> Request {
+        let stamps = self.kept.iter().flatten().map(|kept| (kept.name.clone(), kept.rule, kept.stamp.clone())).collect();
+        Request::Check { stamps, sweep }
+    }
+
+    /// What is to be undone, after the answer to [`Guard::check`], and what is to be said in any case.
+    pub(crate) fn judge(&mut self, found: Reply) -> (Option<Request>, Vec<String>) {
+        let all = found.git_dirs.unwrap_or_default().into_iter().filter(|dir| !self.git_dirs.contains(dir));
+        let all: Vec<String> = all.collect();
+        let fresh: Vec<String> = all.iter().take(MOST_REPOSITORIES).cloned().collect();
+        let mut notices = Vec::new();
+        if found.cut || all.len() > fresh.len() {
+            notices.push("the workspace is too large to be searched whole for repositories that the command made".into());
+        }
+        let kept: Vec<Kept> = self.kept.iter().flatten().filter(|kept| found.changed.contains(&kept.name)).cloned().collect();
+        self.git_dirs.extend(fresh.iter().cloned());
+        ((!kept.is_empty() || !fresh.is_empty()).then_some(Request::Undo { kept, fresh }), notices)
+    }
+
+    /// Takes over what is kept from now on.
+    pub(crate) fn renewed(&mut self, news: Vec<Kept>) {
+        let all = self.kept.get_or_insert_with(Vec::new);
+        for new in news {
+            match all.iter_mut().find(|kept| kept.name == new.name) {
+                Some(kept) => *kept = new,
+                None => all.push(new),
+            }
+        }
+    }
+
+    /// Something that may change protected names goes on running.
+    pub(super) fn keep_open(&mut self) {
+        self.open = true;
+    }
+}
+
+impl Session {
+    /// Whether commands are followed by a comparison.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.charter.change.is_some() && self.charter.execute.is_some()
+    }
+
+    /// Before a command: keeps what the protected names are. What somebody else changed since the last command is theirs to change.
+    pub(super) async fn guard_before(&self) -> Result<(), Fault> {
+        if !self.is_guarded() {
+            return Ok(());
+        }
+        if self.guard.borrow().open {
+            // What the last command did is still to be judged; its sentences go with this one's.
+            let notices = self.compare(false).await?;
+            self.guard_notices.borrow_mut().extend(notices);
+        } else if self.guard.borrow().kept.is_some() {
+            let changed = self.changed(false).await?.changed;
+            self.renew(&changed).await?;
+        } else {
+            let reply = self.ask(&Guard::begin(&self.charter)).await?;
+            self.guard.borrow_mut().begun(reply);
+        }
+        self.guard.borrow_mut().open = true;
+        Ok(())
+    }
+
+    /// After a command: undoes what it did to protected names. Returns what was undone, one sentence each.
+    pub(super) async fn guard_after(&self) -> Vec<String> {
+        if !self.guard.borrow().open {
+            return Vec::new();
+        }
+        let sweep = self.guard.borrow().sweep_each;
+        let mut notices = self.guard_notices.take();
+        match self.compare(sweep).await {
+            Ok(undone) => {
+                self.guard.borrow_mut().open = false;
+                notices.extend(undone);
+            }
+            // It stays open: the next call compares again.
+            Err(fault) => notices.push(format!("protected names could not be compared after this command: {}", fault.message())),
+        }
+        notices
+    }
+
+    /// At the end of the session: searches the whole workspace for repositories that commands have made, once more. Returns what was undone.
+    pub async fn finish(&self) -> Vec<String> {
+        self.end_background().await;
+        if self.guard.borrow().kept.is_none() || (self.guard.borrow().sweep_each && !self.guard.borrow().open) {
+            return Vec::new();
+        }
+        match self.compare(true).await {
+            Ok(notices) => notices,
+            Err(fault) => vec![format!("protected names could not be compared at the end: {}", fault.message())],
+        }
+    }
+
+    async fn changed(&self, sweep: bool) -> Result<Reply, Fault> {
+        let request = self.guard.borrow().check(sweep);
+        self.ask(&request).await
+    }
+
+    async fn compare(&self, sweep: bool) -> Result<Vec<String>, Fault> {
+        let found = self.changed(sweep).await?;
+        let (undo, mut notices) = self.guard.borrow_mut().judge(found);
+        if let Some(undo) = undo {
+            let reply = self.ask(&undo).await?;
+            self.guard.borrow_mut().renewed(reply.kept);
+            notices.extend(reply.undone);
+        }
+        Ok(notices)
+    }
+
+    async fn renew(&self, changed: &[String]) -> Result<(), Fault> {
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<(String, Rule)> = match &self.guard.borrow().kept {
+            Some(kept) => kept.iter().filter(|kept| changed.contains(&kept.name)).map(|kept| (kept.name.clone(), kept.rule)).collect(),
+            None => Vec::new(),
+        };
+        let reply = self.ask(&Request::Renew { names }).await?;
+        self.guard.borrow_mut().renewed(reply.kept);
+        Ok(())
+    }
+
+    async fn ask(&self, request: &Request) -> Result<Reply, Fault> {
+        let answer = self.call_jail(&GUARD, json!({ "request": request })).await?;
+        read_reply(&answer)
+    }
+
+    /// The class that a guarded session needs beyond those of its tools.
+    pub(super) fn guard_classes(charter: &Charter) -> Option<Access> {
+        (charter.change.is_some() && charter.execute.is_some()).then_some(Access::Change)
+    }
+}
+
+/// What the guard answered: from a jail, so checked in shape.
+fn read_reply(answer: &Answer) -> Result<Reply, Fault> {
+    let broken = |says: String| Fault::new(FaultCode::MalformedReply, says);
+    match answer.envelope.error() {
+        None => serde_json::from_value(answer.envelope.data().clone()).map_err(|error| broken(error.to_string())),
+        Some(error) => Err(broken(error.to_owned())),
+    }
+}
+
+/// The watch over one program whose streams somebody else handles (`exec`).
+#[derive(Debug)]
+pub struct Once {
+    guard: Guard,
+    wire: File,
+}
+
+impl Once {
+    /// Keeps what the protected names are. Blocks. `None`: the policy permits no changes, so nothing can change them.
+    ///
+    /// # Errors
+    /// `session_closed`, `internal`, `malformed_reply`.
+    pub fn begin(warden: &Warden, charter: &Charter) -> Result<Option<Self>, Fault> {
+        if Session::guard_classes(charter).is_none() {
+            return Ok(None);
+        }
+        let (_, wire) = warden.open_calls(Access::Change)?;
+        let mut once = Self { guard: Guard::default(), wire: File::from(wire) };
+        let reply = once.ask(&Guard::begin(charter))?;
+        once.guard.begun(reply);
+        Ok(Some(once))
+    }
+
+    /// Compares, undoes, and says what was undone, one sentence each. Blocks.
+    ///
+    /// # Errors
+    /// As [`Once::begin`].
+    pub fn end(mut self) -> Result<Vec<String>, Fault> {
+        let found = self.ask(&self.guard.check(true))?;
+        let (undo, mut notices) = self.guard.judge(found);
+        if let Some(undo) = undo {
+            notices.extend(self.ask(&undo)?.undone);
+        }
+        Ok(notices)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
+        let broken = |error: std::io::Error| Fault::new(FaultCode::JailDied, format!("protected names could not be compared: {error}"));
+        let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
+        let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms };
+        self.wire.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
+        let frame = wire::read_frame(&mut self.wire).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
+        read_reply(&wire::parse::<FromJail>(&frame).map_err(broken)?.answer)
+    }
+}
