@@ -70,5 +70,9 @@ pub mod jail;
 
 pub mod session;
 
+pub mod provider;
+
+pub mod dialect;
+
 #[cfg(test)]
 mod property_tests;
