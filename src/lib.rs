@@ -74,5 +74,7 @@ pub mod provider;
 
 pub mod dialect;
 
+pub mod agent;
+
 #[cfg(test)]
 mod property_tests;

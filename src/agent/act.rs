@@ -1,0 +1,207 @@
+//! Acting: the calls of one reply, in the order that keeps their meaning.
+//!
+//! Calls that only look and stand side by side run together; a change or a command runs alone, after all before it and before
+//! all behind it. Answers come back in the order of the calls. A call that was refused is answered and never run.
+
+use super::Doorway;
+use super::observe::Log;
+use super::patch::Baseline;
+use super::prompt::Toolset;
+use super::transcript::What;
+use crate::dialect::Declared;
+use crate::envelope::{Fault, FaultCode};
+use crate::session::Call;
+use crate::tools::args::nearest;
+use crate::tools::{Access, Answer};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Calls that look at the same time.
+const MOST_AT_ONCE: usize = 8;
+/// Keys under which a call or an answer names files that a change concerns.
+const PATH_KEYS: &[&str] = &["path", "from", "to", "source", "destination", "src", "dst", "file_path", "new_path", "old_path"];
+
+/// How long a call may take before it is ended, whatever its tool promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Calls that look.
+    pub look: Duration,
+    /// Calls that change.
+    pub change: Duration,
+    /// Commands; beyond the longest time that a command itself may ask for.
+    pub execute: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { look: Duration::from_secs(120), change: Duration::from_secs(120), execute: Duration::from_secs(660) }
+    }
+}
+
+impl Deadlines {
+    fn of(&self, access: Option<Access>) -> Duration {
+        match access {
+            Some(Access::Look) => self.look,
+            Some(Access::Change) => self.change,
+            _ => self.execute,
+        }
+    }
+}
+
+/// A call as the dialect gave it: to be run, or to be refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Planned {
+    pub(super) call: Call,
+    pub(super) refused: Option<Fault>,
+}
+
+/// What file tools have touched, and the start that they must not blur.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) baseline: Option<Baseline>,
+    pub(super) touched: BTreeSet<String>,
+}
+
+/// Runs the calls of one reply.
+///
+/// # Errors
+/// Only when the transcript cannot be written; then nothing further is run.
+pub(super) async fn act(
+    doorway: &impl Doorway,
+    log: &mut Log<'_>,
+    files: &mut Files,
+    toolset: &Toolset,
+    deadlines: Deadlines,
+    planned: Vec<Planned>,
+) -> Result<Vec<(Call, Answer)>, Fault> {
+    let mut answers = Vec::with_capacity(planned.len());
+    let mut rest = planned.into_iter().map(|planned| admit(planned, toolset)).collect::<Vec<_>>().into_iter().peekable();
+    while let Some(first) = rest.next() {
+        let looks = |admitted: &Admitted<'_>| matches!(&admitted.tool, Ok(tool) if tool.access == Some(Access::Look));
+        let mut together = vec![first];
+        if looks(&together[0]) {
+            while together.len() < MOST_AT_ONCE
+                && let Some(next) = rest.next_if(looks)
+            {
+                together.push(next);
+            }
+        }
+        answers.extend(run(doorway, log, files, deadlines, together).await?);
+    }
+    Ok(answers)
+}
+
+struct Admitted<'a> {
+    call: Call,
+    tool: Result<&'a Declared, Fault>,
+}
+
+/// Whether a call may run at all: it was whole, and its tool is in the toolset.
+fn admit(planned: Planned, toolset: &Toolset) -> Admitted<'_> {
+    let Planned { call, refused } = planned;
+    if let Some(fault) = refused {
+        return Admitted { call, tool: Err(fault) };
+    }
+    let tool = toolset.find(&call.tool).ok_or_else(|| {
+        let known: Vec<&str> = toolset.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let name: String = call.tool.chars().take(64).collect();
+        let fault = Fault::new(FaultCode::UnknownTool, format!("there is no tool {name:?}"));
+        match nearest(&name, &known) {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint(format!("there are {}", known.join(", "))),
+        }
+    });
+    Admitted { call, tool }
+}
+
+/// Runs calls at the same time (or the one, alone).
+async fn run(
+    doorway: &impl Doorway,
+    log: &mut Log<'_>,
+    files: &mut Files,
+    deadlines: Deadlines,
+    together: Vec<Admitted<'_>>,
+) -> Result<Vec<(Call, Answer)>, Fault> {
+    for Admitted { call, tool } in &together {
+        let Ok(tool) = tool else { continue };
+        log.append(What::CallStarted { call: call.clone() })?;
+        if tool.access == Some(Access::Change)
+            && let Some(baseline) = &mut files.baseline
+            && let Err(fault) = baseline.before_change(doorway, &paths(&call.args)).await
+        {
+            log.append(What::Noted { text: format!("an ignored file could not be kept as it was: {fault}") })?;
+        }
+    }
+    let answered = join(
+        together
+            .iter()
+            .map(|admitted| async {
+                let began = Instant::now();
+                let answer = match &admitted.tool {
+                    Err(fault) => Answer::failed(fault.clone()),
+                    Ok(tool) => within(deadlines.of(tool.access), &admitted.call, doorway.call(admitted.call.clone())).await,
+                };
+                (answer, began.elapsed())
+            })
+            .collect(),
+    )
+    .await;
+    let mut answers = Vec::with_capacity(answered.len());
+    for (Admitted { call, tool }, (answer, time)) in together.into_iter().zip(answered) {
+        if tool.is_ok_and(|tool| tool.access == Some(Access::Change)) {
+            // A failed change may have done a part of its work.
+            files.touched.extend(paths(&call.args));
+            files.touched.extend(paths(answer.envelope.data()));
+        }
+        log.append(What::CallEnded {
+            id: call.id.clone(),
+            tool: call.tool.clone(),
+            envelope: answer.envelope.clone(),
+            text: answer.text.clone(),
+            duration_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        })?;
+        answers.push((call, answer));
+    }
+    Ok(answers)
+}
+
+/// The answer, or the end of patience. Dropping the call ends what it started.
+pub(super) async fn within(time: Duration, call: &Call, answer: impl Future<Output = Answer>) -> Answer {
+    match tokio::time::timeout(time, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Answer::failed(
+            Fault::new(FaultCode::DeadlineExceeded, format!("{} did not answer within {} ms and was ended", call.tool, time.as_millis()))
+                .hint("what it had done until then may stand"),
+        ),
+    }
+}
+
+/// The paths that arguments or facts name.
+fn paths(value: &Value) -> Vec<String> {
+    let named = PATH_KEYS.iter().filter_map(|key| value.get(*key)?.as_str());
+    named.map(str::to_owned).collect()
+}
+
+/// Drives futures together to their ends; the results are in the order of the futures.
+async fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut pending = false;
+        for (future, output) in running.iter_mut().zip(&mut outputs) {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *output = Some(value),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
