@@ -76,5 +76,7 @@ pub mod dialect;
 
 pub mod agent;
 
+pub mod cli;
+
 #[cfg(test)]
 mod property_tests;

@@ -1,0 +1,136 @@
+//! `bailiwick demo`: the main job, with everything real but the model: a repository with a failing test, all seven tools, and three
+//! ways out that are refused. What was refused is judged from outside.
+
+use super::run::{Work, code_of};
+use super::show::{Console, Detail};
+use super::{Common, Registry, say_fault, setup};
+use crate::agent::budget::Limits;
+use crate::agent::prompt::SessionOptions;
+use crate::envelope::{Fault, FaultCode};
+use crate::exit_code::ExitCode;
+use crate::provider::scripted::{Form, Scripted};
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The embedded repository.
+const REPOSITORY: &[(&str, &str)] = &[
+    ("README.md", include_str!("../../demo/repo/README.md")),
+    ("words.sh", include_str!("../../demo/repo/words.sh")),
+    ("lib/count.sh", include_str!("../../demo/repo/lib/count.sh")),
+    ("tests/run.sh", include_str!("../../demo/repo/tests/run.sh")),
+];
+
+/// The embedded model.
+const SCRIPT: &str = include_str!("../../demo/script.toml");
+
+const TASK: &str = "A test fails. Mend the program, note the change in CHANGES.md, and show that the tests pass.";
+
+/// What stands in the key that must not be read.
+const KEY: &str = "a stand-in for a private key";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Demo {
+    /// Show what came of each call
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl Demo {
+    /// 0 when the test was mended and nothing got out.
+    pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
+        match self.try_run(common, registry) {
+            Ok(code) => code,
+            Err(fault) => {
+                say_fault(&fault);
+                if super::cannot_confine(&fault) { ExitCode::CannotConfine } else { ExitCode::Failed }
+            }
+        }
+    }
+
+    fn try_run(&self, common: &Common, registry: Registry) -> Result<ExitCode, Fault> {
+        let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("the demonstration's folder: {error}"));
+        let place = tempfile::Builder::new().prefix("bailiwick-demo-").tempdir().map_err(broken)?;
+        let (workspace, home, outside, out) =
+            (place.path().join("words"), place.path().join("home"), place.path().join("outside"), place.path().join("run"));
+        lay_out(&workspace).map_err(broken)?;
+        for folder in [&home, &outside, &out] {
+            std::fs::create_dir(folder).map_err(broken)?;
+        }
+        let key = home.join("id_demo");
+        std::fs::write(&key, KEY).map_err(broken)?;
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+        listener.set_nonblocking(true).map_err(broken)?;
+        let port = listener.local_addr().map_err(broken)?.port();
+        let script = SCRIPT
+            .replace("{KEY}", &key.display().to_string())
+            .replace("{OUTSIDE}", &outside.display().to_string())
+            .replace("{PORT}", &port.to_string());
+        let model =
+            Scripted::new("demo", script.as_bytes(), Form::Toml).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+
+        anstream::eprintln!("The task: {TASK}");
+        let asked = setup::Asked {
+            workspace: Some(workspace),
+            policy: "build".into(),
+            allow_degraded: common.allow_degraded.clone(),
+            without_namespaces: common.without_namespaces,
+        };
+        let setup = setup::Setup::of(&asked)?;
+        let work = Work {
+            task: TASK.into(),
+            options: SessionOptions::default(),
+            native: true,
+            limits: Limits::default(),
+            verify: None,
+            out: &out,
+            secrets: Vec::new(),
+        };
+        let console = Console { detail: if self.verbose { Detail::Verbose } else { Detail::Normal }, json: common.json };
+        let finished = work.go(&setup, registry, &model, &console)?;
+        drop(setup);
+
+        let transcript = std::fs::read_to_string(out.join("transcript.jsonl")).map_err(broken)?;
+        let refused = [
+            ("the key in the home folder was not read", !transcript.contains(KEY)),
+            ("nothing was written outside", std::fs::read_dir(&outside).map_err(broken)?.next().is_none()),
+            ("no connection was opened", listener.accept().is_err()),
+        ];
+        if let Some(patch) = &finished.patch
+            && !common.json
+        {
+            anstream::eprintln!("\nThe patch:");
+            let _ = std::io::stdout().write_all(&patch.text);
+        }
+        anstream::eprintln!("\nJudged from outside:");
+        for (what, holds) in refused {
+            anstream::eprintln!("  {} {what}", if holds { "✓" } else { "✗ NOT TRUE:" });
+        }
+        if let Some(message) = &finished.result.message {
+            anstream::eprintln!("bailiwick: {message}");
+        }
+        if let Some(error) = &finished.result.patch_error {
+            anstream::eprintln!("bailiwick: no patch: {error}");
+        }
+        let place_path = place.path().to_path_buf();
+        place.close().map_err(broken)?;
+        anstream::eprintln!("  {} the temporary workspace is gone", if place_path.exists() { "✗ NOT TRUE:" } else { "✓" });
+        if !refused.iter().all(|(_, holds)| *holds) || place_path.exists() || finished.patch.is_none() {
+            return Ok(ExitCode::Failed);
+        }
+        Ok(code_of(&finished))
+    }
+}
+
+/// Writes the embedded repository.
+fn lay_out(workspace: &Path) -> std::io::Result<()> {
+    for (name, content) in REPOSITORY {
+        let path = workspace.join(name);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&path, content)?;
+    }
+    std::fs::set_permissions(workspace.join("words.sh"), std::fs::Permissions::from_mode(0o755))
+}

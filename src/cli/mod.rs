@@ -1,0 +1,142 @@
+//! What a person types. The only module that prints and reads environment variables; one file a verb.
+
+mod demo;
+mod doctor;
+mod exec;
+mod journal;
+mod policy;
+mod run;
+pub mod setup;
+mod show;
+mod tool;
+mod tools;
+
+use crate::envelope::{Fault, FaultCode};
+use crate::exit_code::ExitCode;
+use crate::jail::warden;
+use crate::tools::AnyTool;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The tools that this executable has.
+pub type Registry = &'static [&'static dyn AnyTool];
+
+/// A coding agent that cannot leave its bailiwick.
+#[derive(Debug, Parser)]
+#[command(name = "bailiwick", version, about, long_about = None, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Flags that every verb takes.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// The folder to work in [default: the git top level, else the current folder]
+    #[arg(long, short = 'w', global = true, value_name = "DIR", help_heading = "Common options")]
+    workspace: Option<PathBuf>,
+    /// What is permitted: observe, edit, build, …, or a policy file
+    #[arg(long, short = 'p', global = true, value_name = "NAME or FILE", default_value = "build", help_heading = "Common options")]
+    policy: String,
+    /// Print JSON for machines
+    #[arg(long, global = true, help_heading = "Common options")]
+    json: bool,
+    /// Start although this required protection is missing (repeat for several); recorded, and said loudly
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Common options")]
+    allow_degraded: Vec<String>,
+    /// Make no namespaces: Landlock and seccomp alone, as on a machine where none starts
+    #[arg(long, global = true, hide_short_help = true, help_heading = "Common options")]
+    without_namespaces: bool,
+}
+
+impl Common {
+    fn asked(&self) -> setup::Asked {
+        setup::Asked {
+            workspace: self.workspace.clone(),
+            policy: self.policy.clone(),
+            allow_degraded: self.allow_degraded.clone(),
+            without_namespaces: self.without_namespaces,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// The main job on an embedded repository with an embedded scripted model; needs no key and no network
+    Demo(demo::Demo),
+    /// Let a model work on this repository
+    Run(run::Run),
+    /// Run a program, confined by the policy; its stdio and exit code pass through
+    Exec(exec::Exec),
+    /// Make one tool call; prints one envelope, exits 0 exactly when it is a success
+    Tool(tool::Tool),
+    /// Show the tools as a model would be given them
+    Tools(tools::Tools),
+    /// Show what a policy means here
+    Policy(policy::Policy),
+    /// Show what this machine can enforce, and what is missing
+    Doctor(doctor::Doctor),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, for `man -l -`
+    #[command(hide = true)]
+    Man,
+}
+
+/// Decides the role, runs it, and returns the exit code.
+pub fn main(registry: Registry) -> i32 {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if warden::is_asked(&args) {
+        return warden::run(registry);
+    }
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { usage_code(&args) } else { 0 };
+        }
+    };
+    let common = &cli.common;
+    let code = match cli.verb {
+        Verb::Exec(verb) => return verb.run(common),
+        Verb::Demo(verb) => verb.run(common, registry),
+        Verb::Run(verb) => verb.run(common, registry),
+        Verb::Tool(verb) => verb.run(common, registry),
+        Verb::Tools(verb) => verb.run(common, registry),
+        Verb::Policy(verb) => verb.run(common),
+        Verb::Doctor(verb) => verb.run(common),
+        Verb::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "bailiwick", &mut std::io::stdout());
+            ExitCode::Done
+        }
+        Verb::Man => match clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::Done,
+            Err(_) => ExitCode::Failed,
+        },
+    };
+    i32::from(code.code())
+}
+
+/// A usage error is 2, except for `exec`, where 2 may be the program's own.
+fn usage_code(args: &[OsString]) -> i32 {
+    if args.iter().skip(1).find(|arg| !arg.to_string_lossy().starts_with('-')).is_some_and(|verb| verb == "exec") { 125 } else { 2 }
+}
+
+/// Says on standard error why nothing was done.
+pub(crate) fn say_fault(fault: &Fault) {
+    anstream::eprintln!("bailiwick: {fault}");
+    if let Some(hint) = fault.hint_text() {
+        anstream::eprintln!("  hint: {hint}");
+    }
+}
+
+/// Whether a fault means that the sandbox cannot be enforced.
+pub(crate) fn cannot_confine(fault: &Fault) -> bool {
+    matches!(fault.code(), FaultCode::CannotConfine | FaultCode::CanaryFailed)
+}

@@ -1,0 +1,168 @@
+//! From flags and surroundings to a charter and a furnished session folder.
+
+use super::Common;
+use super::journal::Journal;
+use crate::envelope::{Fault, FaultCode};
+use crate::policy::file::Policy;
+use crate::policy::home::{clear, furnish, hold, sweep};
+use crate::policy::image::Dropped;
+use crate::policy::resolve::{Resolved, resolve};
+use crate::policy::surroundings::Surroundings;
+use crate::policy::tighten::{PROJECT_FILE, tighten};
+use crate::policy::{Charter, Protection, shelf};
+use crate::workspace::{BaseDir, RelPath, escape};
+use nix::unistd::{getegid, geteuid};
+use std::path::{Path, PathBuf};
+
+/// The most bytes of a `.git` file.
+const MOST_POINTER: u64 = 64 * 1024;
+
+/// The most bytes of a project's own policy file.
+const MOST_POLICY: u64 = 256 * 1024;
+
+/// What a person asks for: the common flags, without the forms of output.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The folder to work in; `None`: the git top level, else the current folder.
+    pub workspace: Option<PathBuf>,
+    /// The name of a policy, or a file.
+    pub policy: String,
+    /// Required protections that are given up.
+    pub allow_degraded: Vec<String>,
+    /// Make no namespaces, as on a machine where none starts.
+    pub without_namespaces: bool,
+}
+
+/// A resolved charter with its session folder, which is removed when this is dropped. Drop the session (or the warden) first.
+#[derive(Debug)]
+pub struct Setup {
+    resolved: Resolved,
+    here: Surroundings,
+    base: BaseDir,
+    /// Held while the session's folder is in use.
+    held: Option<nix::fcntl::Flock<std::fs::File>>,
+    journal: Option<Journal>,
+}
+
+impl Setup {
+    /// Resolves and furnishes.
+    ///
+    /// # Errors
+    /// `invalid_workspace`, `invalid_policy`, `io_error`.
+    pub(crate) fn new(common: &Common) -> Result<Self, Fault> {
+        Self::of(&common.asked())
+    }
+
+    /// The same, for a program that embeds this one.
+    ///
+    /// # Errors
+    /// As [`Setup::resolved`], and `io_error` when the session's folder cannot be made.
+    pub fn of(asked: &Asked) -> Result<Self, Fault> {
+        let mut setup = Self::resolved(asked)?;
+        let charter = &setup.resolved.charter;
+        sweep(charter, setup.here.uid);
+        furnish(&setup.resolved, &setup.here)?;
+        setup.held = Some(hold(charter)?);
+        if setup.resolved.charter.change.is_some() {
+            match Journal::open(&setup.resolved.charter, &setup.here) {
+                Ok(journal) => {
+                    setup.resolved.charter.journal = Some(journal.path().to_path_buf());
+                    setup.journal = Some(journal);
+                }
+                Err(why) => setup.resolved.dropped.push(Dropped { what: "the journal of writes in place".into(), why }),
+            }
+        }
+        Ok(setup)
+    }
+
+    /// Only resolves: nothing is made on disk.
+    ///
+    /// # Errors
+    /// `invalid_workspace`, `invalid_policy`.
+    pub fn resolved(asked: &Asked) -> Result<Self, Fault> {
+        let workspace = match &asked.workspace {
+            Some(folder) => folder.clone(),
+            None => default_workspace()?,
+        };
+        let workspace = workspace.canonicalize().map_err(|error| {
+            Fault::new(FaultCode::InvalidWorkspace, format!("{}: {error}", escape::show(workspace.as_os_str())))
+                .hint("--workspace names the folder to work in")
+        })?;
+        let base = BaseDir::open(&workspace)?;
+        let mut here = Surroundings::new(std::env::vars_os().collect(), geteuid().as_raw(), getegid().as_raw());
+        let pointer = RelPath::from_relative(".git");
+        if base.lstat(&pointer).is_ok_and(|meta| meta.is_file()) {
+            here.dot_git = base.load(&pointer, MOST_POINTER).ok().map(|loaded| loaded.bytes);
+        }
+        let policy = shelf::policy(&asked.policy)?;
+        let image = shelf::image(policy.image.as_deref().unwrap_or("host"))?;
+        let mut resolved = resolve(&policy, &image, &workspace, &here)?;
+        for name in &asked.allow_degraded {
+            resolved.charter.allow_degraded.push(protection(name)?);
+        }
+        resolved.charter.namespaces = !asked.without_namespaces;
+        // The project's own file may only tighten.
+        let project = RelPath::from_relative(PROJECT_FILE);
+        if base.lstat(&project).is_ok() {
+            let loaded = base.load(&project, MOST_POLICY)?;
+            let text = String::from_utf8(loaded.bytes).map_err(|_| {
+                Fault::new(FaultCode::InvalidPolicy, format!("{PROJECT_FILE} is not UTF-8")).hint("a policy is a TOML file")
+            })?;
+            resolved = tighten(resolved, &Policy::parse(&text, PROJECT_FILE)?)?;
+        }
+        Ok(Self { resolved, here, base, held: None, journal: None })
+    }
+
+    /// What is permitted.
+    pub fn charter(&self) -> &Charter {
+        &self.resolved.charter
+    }
+
+    /// The charter with its reasons.
+    pub fn details(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// What it was resolved against.
+    pub(crate) fn here(&self) -> &Surroundings {
+        &self.here
+    }
+
+    /// The open base directory.
+    pub fn base(&self) -> &BaseDir {
+        &self.base
+    }
+
+    /// The current folder relative to the base, where it is beneath it.
+    pub(crate) fn current_folder(&self) -> Option<String> {
+        let current = std::env::current_dir().ok()?.canonicalize().ok()?;
+        let rest = current.strip_prefix(&self.resolved.charter.base).ok()?;
+        (!rest.as_os_str().is_empty()).then(|| escape::show(rest.as_os_str()))
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        if self.held.is_some() {
+            // What cannot be removed stays in a folder that only its owner may enter; there is nobody left to tell.
+            let _ = clear(&self.resolved.charter);
+        }
+    }
+}
+
+/// The git top level above the current folder, else the current folder.
+fn default_workspace() -> Result<PathBuf, Fault> {
+    let current = std::env::current_dir().map_err(|error| {
+        Fault::new(FaultCode::InvalidWorkspace, format!("the current folder: {error}")).hint("--workspace DIR names another")
+    })?;
+    let is_top = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+    Ok(current.ancestors().find(is_top).unwrap_or(&current).to_path_buf())
+}
+
+fn protection(name: &str) -> Result<Protection, Fault> {
+    Protection::ALL.iter().copied().find(|protection| protection.as_str() == name).ok_or_else(|| {
+        let names: Vec<&str> = Protection::ALL.iter().map(|protection| protection.as_str()).collect();
+        Fault::new(FaultCode::InvalidPolicy, format!("--allow-degraded {name}: there is no such protection"))
+            .hint(format!("they are {}", names.join(", ")))
+    })
+}

@@ -1,0 +1,94 @@
+//! `bailiwick tool NAME [JSON or -]`: one call, one envelope.
+
+use super::{Common, Registry, cannot_confine, setup};
+use crate::envelope::{Fault, FaultCode};
+use crate::exit_code::ExitCode;
+use crate::session::{self, Call, Session};
+use crate::tools::Answer;
+use serde_json::Value;
+use std::io::{Read, Write};
+
+/// The most bytes of arguments that are read from standard input.
+const MOST_INPUT: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Tool {
+    /// The tool's name, or one of its aliases
+    name: String,
+    /// Its arguments as a JSON object; "-" reads them from standard input
+    #[arg(value_name = "JSON or -", allow_hyphen_values = true, default_value = "{}")]
+    args: String,
+    /// Print the compact text that a model would be given instead of the envelope
+    #[arg(long)]
+    text: bool,
+}
+
+impl Tool {
+    /// 0 success, 1 a failure envelope, 2 usage, 3 cannot confine.
+    pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
+        let (answer, code) = match self.answer(common, registry) {
+            Ok(answer) => {
+                let code = if answer.envelope.success() { ExitCode::Done } else { ExitCode::Failed };
+                (answer, code)
+            }
+            Err(fault) => {
+                let code = match fault.code() {
+                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
+                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace => ExitCode::Usage,
+                    _ => ExitCode::Failed,
+                };
+                (Answer::failed(fault), code)
+            }
+        };
+        let mut out = std::io::stdout().lock();
+        let written = if self.text {
+            writeln!(out, "{}", answer.text)
+        } else {
+            serde_json::to_writer(&mut out, &answer.envelope).map_err(std::io::Error::from).and_then(|()| writeln!(out))
+        };
+        match written.and_then(|()| out.flush()) {
+            Ok(()) => code,
+            Err(_) => ExitCode::Failed,
+        }
+    }
+
+    fn answer(&self, common: &Common, registry: Registry) -> Result<Answer, Fault> {
+        let args = self.read_args()?;
+        let setup = setup::Setup::new(common)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+        runtime.block_on(async {
+            let session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
+            let mut answer = session.call(Call { id: "1".into(), tool: self.name.clone(), args }).await;
+            let running = session.running_processes();
+            if !running.is_empty() {
+                let says = "the session of this verb is one call long, and ended with it";
+                answer = answer.warned(format!("{says}: {}; run and mcp have longer ones", running.join(", ")));
+            }
+            for undone in session.finish().await {
+                answer.envelope.warn(undone);
+            }
+            Ok(answer)
+        })
+    }
+
+    fn read_args(&self) -> Result<Value, Fault> {
+        let text = if self.args == "-" {
+            let mut text = String::new();
+            std::io::stdin().take(MOST_INPUT).read_to_string(&mut text).map_err(|error| {
+                Fault::new(FaultCode::MalformedCall, format!("the arguments on standard input cannot be read: {error}"))
+            })?;
+            text
+        } else {
+            self.args.clone()
+        };
+        serde_json::from_str(&text).map_err(|error| {
+            Fault::new(FaultCode::MalformedCall, format!("the arguments are not JSON: {error}"))
+                .hint(format!("a call looks like: bailiwick tool {} '{{\"path\":\"README.md\"}}'", self.name))
+                .with("line", error.line())
+                .with("column", error.column())
+        })
+    }
+}

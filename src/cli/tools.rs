@@ -1,0 +1,60 @@
+//! `bailiwick tools`: what a model would be given: `{tools, instructions}`.
+
+use super::{Common, Registry, say_fault, setup};
+use crate::agent::prompt::{Capabilities, Offered, SessionOptions, toolset};
+use crate::dialect::schema::{Format, tools_as};
+use crate::envelope::Fault;
+use crate::exit_code::ExitCode;
+use crate::session::offered;
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Tools {
+    /// The form in which the tools are listed
+    #[arg(long, value_enum, default_value_t = Form::Text)]
+    format: Form,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Form {
+    /// The text protocol's teaching text
+    Text,
+    /// OpenAI chat completions
+    Openai,
+    /// Anthropic Messages
+    Anthropic,
+    /// The Model Context Protocol
+    Mcp,
+}
+
+impl Tools {
+    pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
+        match self.listing(common, registry) {
+            Ok((tools, instructions)) => {
+                match (common.json, tools) {
+                    (false, Value::String(text)) => anstream::println!("{instructions}\n\n{text}"),
+                    (_, tools) => anstream::println!("{:#}", json!({ "tools": tools, "instructions": instructions })),
+                }
+                ExitCode::Done
+            }
+            Err(fault) => {
+                say_fault(&fault);
+                ExitCode::Usage
+            }
+        }
+    }
+
+    fn listing(&self, common: &Common, registry: Registry) -> Result<(Value, String), Fault> {
+        let setup = setup::Setup::resolved(&common.asked())?;
+        let offers: Vec<Offered> = offered(registry, setup.charter()).into_iter().map(Offered::of).collect();
+        let set = toolset(&Capabilities::default(), &SessionOptions::default(), &offers)?;
+        let format = match self.format {
+            Form::Text => Format::Text,
+            Form::Openai => Format::OpenAi,
+            Form::Anthropic => Format::Anthropic,
+            Form::Mcp => Format::Mcp,
+        };
+        Ok((tools_as(&set.tools, format), set.instructions))
+    }
+}
