@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// The least time between two looks.
 const OFTEN: Duration = Duration::from_millis(50);
 /// The time between two glances at how many threads the machine has.
-const GLANCE: Duration = Duration::from_millis(20);
+const GLANCE: Duration = Duration::from_millis(5);
 /// The most time between two looks.
 const SELDOM: Duration = Duration::from_millis(500);
 /// How much longer than a look the pause after it is.

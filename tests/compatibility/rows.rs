@@ -539,7 +539,7 @@ gdb -q -batch -ex 'break main' -ex run -ex bt -ex c ./a > o 2>&1; cat o; grep -q
         &["ps"],
         Both,
         QUICK,
-        r#"sleep 20 & ps | grep -q sleep && ps aux | grep -q '[s]leep 20' && pgrep -x sleep > /dev/null && ps -ef > /dev/null && ps -o pid,ppid,cmd -p $$ && kill $!"#,
+        r#"sleep 20 & until pgrep -x sleep > /dev/null; do :; done; ps | grep -q sleep && ps aux | grep -q '[s]leep 20' && pgrep -x sleep > /dev/null && ps -ef > /dev/null && ps -o pid,ppid,cmd -p $$ && kill $!"#,
     ),
     row(
         "locale",
