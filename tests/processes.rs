@@ -263,6 +263,7 @@ const LIMITS: &[(&str, &str)] = &[
 ];
 
 #[test]
+#[ignore = "fills memory, disk and the process table, so it minds what runs beside it: scripts/check runs it alone"]
 fn a_limit_ends_in_an_envelope_that_names_it() {
     for flags in RUNGS {
         for (script, limit) in LIMITS {
@@ -281,6 +282,7 @@ fn a_limit_ends_in_an_envelope_that_names_it() {
 }
 
 #[test]
+#[ignore = "fills memory, disk and the process table, so it minds what runs beside it: scripts/check runs it alone"]
 fn a_fork_bomb_is_bounded_and_named() {
     for flags in RUNGS {
         let space = Space::new();
