@@ -30,6 +30,8 @@ const PAUSE: u32 = 10;
 /// The least time between two looks at the disk, and between two walks over the session's files.
 const DISK: Duration = Duration::from_millis(200);
 const WALK: Duration = Duration::from_secs(2);
+/// The most time between two such walks: what others free meanwhile hides what is added.
+const SURE: Duration = Duration::from_secs(5);
 /// The bounds of one such walk.
 const WALK_TIME: Duration = Duration::from_millis(150);
 const WALK_ENTRIES: usize = 50_000;
@@ -172,7 +174,7 @@ impl<'a> Watch<'a> {
         }
         if disk > 0 && now >= self.disk_due {
             self.disk_due = now + DISK;
-            if now >= self.walk_due && self.disk.is_suspect(disk) {
+            if now >= self.walk_due && (now >= self.walk_due + SURE || self.disk.is_suspect(disk)) {
                 if self.disk.is_exceeded(disk) {
                     return Some(Bound::Disk);
                 }
