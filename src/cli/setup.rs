@@ -58,11 +58,7 @@ impl Setup {
     /// # Errors
     /// As [`Setup::resolved`], and `io_error` when the session's folder cannot be made.
     pub fn of(asked: &Asked) -> Result<Self, Fault> {
-        let mut setup = Self::resolved(asked)?;
-        let charter = &setup.resolved.charter;
-        sweep(charter, setup.here.uid);
-        furnish(&setup.resolved, &setup.here)?;
-        setup.held = Some(hold(charter)?);
+        let mut setup = Self::furnished(asked, true)?;
         if setup.resolved.charter.change.is_some() {
             match Journal::open(&setup.resolved.charter, &setup.here) {
                 Ok(journal) => {
@@ -72,6 +68,23 @@ impl Setup {
                 Err(why) => setup.resolved.dropped.push(Dropped { what: "the journal of writes in place".into(), why }),
             }
         }
+        Ok(setup)
+    }
+
+    /// For one program: without a spool, a place for patches, and a journal.
+    ///
+    /// # Errors
+    /// As [`Setup::of`].
+    pub(crate) fn for_program(common: &Common) -> Result<Self, Fault> {
+        Self::furnished(&common.asked(), false)
+    }
+
+    fn furnished(asked: &Asked, whole: bool) -> Result<Self, Fault> {
+        let mut setup = Self::resolved(asked)?;
+        let charter = &setup.resolved.charter;
+        sweep(charter, setup.here.uid);
+        furnish(&setup.resolved, &setup.here, whole)?;
+        setup.held = Some(hold(charter)?);
         Ok(setup)
     }
 
@@ -126,6 +139,19 @@ impl Setup {
     /// What it was resolved against.
     pub(crate) fn here(&self) -> &Surroundings {
         &self.here
+    }
+
+    /// Overwrites what was copied of the environment, which nothing needs any more.
+    pub(crate) fn forget_environment(&mut self) {
+        use std::os::unix::ffi::OsStringExt;
+        for (name, value) in self.here.env.drain(..) {
+            for text in [name, value] {
+                let mut bytes = text.into_vec();
+                bytes.fill(0);
+                // So that the compiler does not take the writing for useless.
+                std::hint::black_box(&bytes);
+            }
+        }
     }
 
     /// The open base directory.

@@ -13,8 +13,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// The folders of a session. Commands write to the first three; `spool` and `own` are ours.
-const FOLDERS: &[&str] = &["home", "home/.config", "home/.local", "home/.local/share", "home/.local/state", "tmp", "cache", "spool", "own"];
+/// The folders of a session to which commands write.
+const FOLDERS: &[&str] = &["home", "tmp", "cache"];
+/// Ours: the output of commands, and what makes the patch.
+const OWN_FOLDERS: &[&str] = &["spool", "own"];
 
 /// Links from a session's folder to a cache of the person's: session folder, manager, part of it.
 const LINKS: &[(&str, &str, &str)] = &[
@@ -29,12 +31,14 @@ const LINKS: &[(&str, &str, &str)] = &[
 ///
 /// # Errors
 /// `io_error` with the path; what was made until then is removed again.
-pub fn furnish(resolved: &Resolved, here: &Surroundings) -> Result<(), Fault> {
+///
+/// `whole`: with the folders that only a session of several calls needs.
+pub fn furnish(resolved: &Resolved, here: &Surroundings, whole: bool) -> Result<(), Fault> {
     let charter = &resolved.charter;
     let session = &charter.session_dir;
     // The name is new and the mode is set as it is made: whoever could have made it first gets an error, not our files.
     folder(session).map_err(|error| fault(session, &error))?;
-    fill(resolved, here, session).and_then(|()| hand_over(charter, here)).map_err(|(path, error)| {
+    fill(resolved, here, session, whole).and_then(|()| hand_over(charter, here)).map_err(|(path, error)| {
         let _ = fs::remove_dir_all(session);
         fault(&path, &error)
     })
@@ -42,8 +46,8 @@ pub fn furnish(resolved: &Resolved, here: &Surroundings) -> Result<(), Fault> {
 
 type Step = Result<(), (PathBuf, io::Error)>;
 
-fn fill(resolved: &Resolved, here: &Surroundings, session: &Path) -> Step {
-    for name in FOLDERS {
+fn fill(resolved: &Resolved, here: &Surroundings, session: &Path, whole: bool) -> Step {
+    for name in FOLDERS.iter().chain(OWN_FOLDERS.iter().filter(|_| whole)) {
         make(&session.join(name))?;
     }
     for (link, manager, part) in LINKS {
@@ -206,7 +210,12 @@ fn folder(path: &Path) -> io::Result<()> {
 
 /// Makes a folder and those above it; all lie in the session's folder.
 fn make(path: &Path) -> Step {
-    fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|error| (path.to_path_buf(), error))
+    match folder(path) {
+        // The common case: what is above it is there.
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(_) => fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|error| (path.to_path_buf(), error)),
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Step {

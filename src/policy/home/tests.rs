@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 fn the_folder_is_private_and_seeded_by_links() {
     let machine = Machine::new();
     let resolved = machine.resolve("build").unwrap();
-    furnish(&resolved, &machine.here).unwrap();
+    furnish(&resolved, &machine.here, true).unwrap();
     let session = &resolved.charter.session_dir;
     for name in ["", "home", "tmp", "cache", "spool", "own"] {
         let meta = fs::metadata(session.join(name)).unwrap();
@@ -21,7 +21,7 @@ fn the_folder_is_private_and_seeded_by_links() {
     assert!(git.contains("Person") && !git.contains("helper"));
 
     // A second session under the same name does not start.
-    assert_eq!(furnish(&resolved, &machine.here).unwrap_err().code(), FaultCode::IoError);
+    assert_eq!(furnish(&resolved, &machine.here, true).unwrap_err().code(), FaultCode::IoError);
     assert!(session.join("home/.gitconfig").exists());
     clear(&resolved.charter).unwrap();
     assert!(!session.exists() && machine.here.root.join("home/p/.cargo/registry/cache/i/c.crate").exists());
@@ -32,7 +32,7 @@ fn the_folder_is_private_and_seeded_by_links() {
 fn a_folder_that_a_command_made_read_only_is_removed() {
     let machine = Machine::new();
     let resolved = machine.resolve("build").unwrap();
-    furnish(&resolved, &machine.here).unwrap();
+    furnish(&resolved, &machine.here, true).unwrap();
     let locked = resolved.charter.session_dir.join("cache/go/pkg/mod");
     make(&locked.join("x")).unwrap();
     symlink(&machine.base, locked.join("link")).unwrap();
@@ -49,7 +49,7 @@ fn as_root_the_folder_belongs_to_who_the_jails_are() {
     }
     std::os::unix::fs::chown(&machine.base, Some(1234), Some(1234)).unwrap();
     let resolved = machine.resolve("build").unwrap();
-    furnish(&resolved, &machine.here).unwrap();
+    furnish(&resolved, &machine.here, true).unwrap();
     for name in ["", "home/.gitconfig", "tmp", "cache/cargo/registry"] {
         assert_eq!(fs::metadata(resolved.charter.session_dir.join(name)).unwrap().uid(), 1234, "{name}");
     }
@@ -71,7 +71,7 @@ fn the_index_of_npm_is_a_copy_and_only_for_a_project_of_node() {
             fs::write(machine.base.join("package.json"), "{}").unwrap();
         }
         let resolved = machine.resolve("build").unwrap();
-        furnish(&resolved, &machine.here).unwrap();
+        furnish(&resolved, &machine.here, true).unwrap();
         let index = resolved.charter.session_dir.join("cache/npm/_cacache/index-v5/aa/bb");
         assert_eq!(index.join("entry").is_file(), there);
         assert!(index.join("link").symlink_metadata().is_err());
