@@ -66,12 +66,11 @@ impl Exec {
 
         let (mut watched, mut launched) = (false, false);
         let ended = loop {
-            let mut ready = [
-                PollFd::new(waiting.control.as_fd(), PollFlags::POLLIN),
-                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-                // Closed when the program has been started: then there is nothing more to hear.
-                PollFd::new(waiting.launch.as_fd(), if launched { PollFlags::empty() } else { PollFlags::POLLIN }),
-            ];
+            let mut ready = vec![PollFd::new(waiting.control.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            if !launched {
+                // Its other end is closed when the program has been started: asked again it would say so without end.
+                ready.push(PollFd::new(waiting.launch.as_fd(), PollFlags::POLLIN));
+            }
             let short = PollTimeout::try_from(crate::session::SHORT).unwrap_or(PollTimeout::MAX);
             match poll(&mut ready, if watched { PollTimeout::NONE } else { short }) {
                 Err(Errno::EINTR) => continue,
@@ -83,7 +82,7 @@ impl Exec {
                 other => other.map_err(internal)?,
             };
             let happened = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-            let (ends, speaks) = (happened(&ready[0]), happened(&ready[2]) && !launched);
+            let (ends, speaks) = (happened(&ready[0]), ready.get(2).is_some_and(happened));
             if speaks {
                 match wire::receive::<FromLeader>(waiting.launch.as_fd()) {
                     Ok(Some((FromLeader::Kept(kept), _))) => {
