@@ -191,6 +191,50 @@ const ACTS: &[Act] = &[
 
 const UNCONFINED: &str = "unconfined";
 
+/// What the folder of a trial is called, before what makes it unique.
+const BAIT: &str = "bailiwick-canary-";
+
+/// A bait of this age was left by a warden that was killed.
+const STALE: Duration = Duration::from_secs(60);
+
+/// Where the bait is laid without mounts of our own: in memory, where that is outside of all grants, for a file there costs a tenth of one
+/// on a disk; else in the session's folder.
+fn bait_place(charter: &Charter) -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    let all = [Access::Look, Access::Change, Access::Execute, Access::Own];
+    let granted = all.iter().filter_map(|access| charter.grants(*access)).flat_map(|grants| &grants.0);
+    let overlaps = |path: &Path| path.starts_with(shm) || shm.starts_with(path);
+    let free = !overlaps(&charter.base) && !granted.into_iter().any(|grant| overlaps(&grant.path));
+    let in_memory = || {
+        nix::sys::statfs::statfs(shm).is_ok_and(|stat| {
+            stat.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC && !stat.flags().intersects(nix::sys::statvfs::FsFlags::ST_NOEXEC)
+        }) && nix::unistd::access(shm, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).is_ok()
+    };
+    if free && in_memory() {
+        clear_stale(shm);
+        return shm.to_path_buf();
+    }
+    let bait = charter.session_dir.join("bait");
+    if bait.is_dir() { bait } else { charter.session_dir.clone() }
+}
+
+/// Removes what killed wardens of this user left.
+fn clear_stale(folder: &Path) {
+    let me = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(BAIT.as_bytes()) {
+            continue;
+        }
+        let stale = entry.metadata().is_ok_and(|meta| {
+            use std::os::unix::fs::MetadataExt;
+            meta.is_dir() && meta.uid() == me && meta.modified().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > STALE))
+        });
+        if stale {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// What the bait of a class is called.
 const fn round(access: Access) -> &'static str {
     match access {
@@ -253,14 +297,17 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// `internal` where the bait cannot be laid or there is no child to be had.
     pub fn begin(base: BorrowedFd<'a>, charter: &Charter, vantage: Vantage, classes: &[Access]) -> Result<Self, Fault> {
-        let place = &charter.session_dir;
+        let place = match &vantage.hand {
+            Some(_) => charter.session_dir.join("bait"),
+            None => bait_place(charter),
+        };
         let broken = |error: io::Error| {
             Fault::new(FaultCode::Internal, format!("the canaries' bait cannot be laid in {}: {error}", place.display()))
         };
         let Vantage { ears, hand } = vantage;
         // Where everything but the grants is read-only, the bait is laid, and looked at, through a descriptor from before that.
         let way = hand.as_ref().map_or_else(|| place.clone(), |hand| PathBuf::from(format!("/proc/self/fd/{}", hand.as_raw_fd())));
-        let bait = tempfile::Builder::new().prefix("canary-").tempdir_in(&way).map_err(broken)?;
+        let bait = tempfile::Builder::new().prefix(BAIT).tempdir_in(&way).map_err(&broken)?;
         let seen_as = place.join(bait.path().file_name().unwrap_or_default());
         let mut ground = Ground::lay(bait.path(), seen_as, base, ears, classes).map_err(broken)?;
         let control = errand::begin(ROUND, || do_all(&ground))?;
