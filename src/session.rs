@@ -147,10 +147,26 @@ impl Session {
 
     /// Runs a command between two looks at the protected names, and explains what the sandbox refused.
     async fn run_guarded(&self, launch: tools::Launch) -> Result<tools::Outcome, Fault> {
-        self.guard_before().await?;
         let script = launch.script.clone();
-        let outcome = self.run_command(launch).await;
-        let undone = self.guard_after().await;
+        let mut trusting = true;
+        let (outcome, compared) = loop {
+            self.guard_before(trusting).await?;
+            match self.run_command(&launch).await {
+                Ok(Some((outcome, compared))) => break (Ok(outcome), compared),
+                Err(fault) => break (Err(fault), None),
+                // Somebody changed protected names meanwhile: they are kept anew.
+                Ok(None) if trusting => {
+                    self.guard_stale();
+                    trusting = false;
+                }
+                Ok(None) => {
+                    self.guard_stale();
+                    return Err(Fault::new(FaultCode::Internal, "protected names change all the time: the command was not started")
+                        .hint("something outside of the sandbox is at work in the workspace: wait for it, then call again"));
+                }
+            }
+        };
+        let undone = self.guard_after(compared).await;
         let running = self.running_processes();
         if !running.is_empty() {
             // What runs on may change protected names at any time: the next comparison counts it as a command's.
