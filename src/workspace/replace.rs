@@ -120,12 +120,13 @@ fn replace_at(base: &BaseDir, place: &Place, path: &RelPath, new: &[u8], options
     }
     let mode = keep::kept_mode(&old.meta, options.executable);
     if old.meta.nlink() > 1 {
-        in_place::write(base, place, path, &old.meta, new)?;
+        let names = in_place::write(base, place, path, &old.meta, new)?;
         let mut notices = Vec::new();
         if mode != old.meta.mode() & 0o1777 && fchmod(&old.file, Mode::from_bits_truncate(mode)).is_err() {
             notices.push("the executable bits could not be changed: the file has another owner".into());
         }
-        return Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), notices }));
+        let names = names.into_iter().map(RelPath::from_relative).collect();
+        return Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), names, notices }));
     }
     let notices = with_staged(place, path, Mode::from_bits_truncate(mode & 0o600), |staged| {
         fill(staged.file(), new, path)?;
@@ -134,7 +135,7 @@ fn replace_at(base: &BaseDir, place: &Place, path: &RelPath, new: &[u8], options
         Ok((notices, Publish::Over))
     })?;
     place.flush().map_err(|errno| change_fault(errno, path))?;
-    Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), notices }))
+    Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), names: Vec::new(), notices }))
 }
 
 /// Makes a file where nothing is.
@@ -155,7 +156,7 @@ fn create(place: &Place, path: &RelPath, new: &[u8], options: &ReplaceOptions) -
         Err(fault) => return Err(fault),
     }
     place.flush().map_err(|errno| change_fault(errno, path))?;
-    Ok(Some(Replaced { created: true, hash: Hash::of(new), canonical: place.canonical.clone(), notices: Vec::new() }))
+    Ok(Some(Replaced { created: true, hash: Hash::of(new), canonical: place.canonical.clone(), names: Vec::new(), notices: Vec::new() }))
 }
 
 /// How a staged file gets its name.
@@ -287,7 +288,7 @@ pub(super) fn change_fault(errno: Errno, path: &RelPath) -> Fault {
     }
 }
 
-fn write_fault(error: &std::io::Error, path: &RelPath) -> Fault {
+pub(super) fn write_fault(error: &std::io::Error, path: &RelPath) -> Fault {
     match error.raw_os_error() {
         Some(code) => change_fault(Errno::from_raw(code), path),
         None => io_fault(error, path),

@@ -8,9 +8,10 @@ use super::{Action, Edited, FileDone};
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::tools::bench::Bench;
 use crate::tools::diff;
-use crate::tools::write::parse_hash;
+use crate::tools::write::{parse_hash, stale};
 use crate::workspace::base_dir::{Expect, Loaded, ReplaceOptions};
 use crate::workspace::decode::{Encoding, detect_whole, to_plain};
+use crate::workspace::outline::Outline;
 use crate::workspace::transfer::Existing;
 use crate::workspace::{Hash, RelPath};
 use serde_json::json;
@@ -73,7 +74,7 @@ fn single(
         } else {
             match bench.base().replace(path, &plan.bytes, &write) {
                 Ok(done) => {
-                    bench.memory().note(&done.canonical, Some(done.hash));
+                    bench.memory().note_written(&done, &plan.bytes);
                     (done.canonical, done.notices)
                 }
                 Err(fault) if fault.code() == FaultCode::StaleFile && wanted.is_none() => continue,
@@ -98,8 +99,9 @@ fn check_fresh(bench: &Bench<'_>, path: &RelPath, loaded: &Loaded, wanted: Optio
     if expected == loaded.hash {
         return Ok(());
     }
-    let since = if wanted.is_some() { "does not have the expected hash" } else { "has changed since it was last read or written" };
-    Err(Fault::new(FaultCode::StaleFile, format!("{path} {since}; it has {} bytes now", loaded.bytes.len()))
+    let known = bench.memory().known(&loaded.canonical) == Some(expected);
+    let change = if known { bench.memory().change(&loaded.canonical, &loaded.bytes) } else { None };
+    Err(stale(path, wanted.is_some(), change, loaded.bytes.len() as u64)
         .hint("read it again and edit what is there, or give the current hash as expected_hash")
         .with("hash", loaded.hash.to_string())
         .with("expected_hash", expected.to_string())
@@ -175,7 +177,10 @@ fn several(bench: &Bench<'_>, operations: &[Operation], wanted: Option<Hash>, op
 /// The fault of the first operation that cannot be done, with a verdict on each.
 fn refused(operations: &[Operation], results: &[Result<Prepared, Fault>], index: usize, fault: &Fault) -> Fault {
     let path = operations[index].path();
-    let mut whole = Fault::new(fault.code(), format!("{path}: {}", fault.message()));
+    // A fault that names the file names it once.
+    let says = fault.message();
+    let says = if says.contains(path) { says.to_owned() } else { format!("{path}: {says}") };
+    let mut whole = Fault::new(fault.code(), says);
     let facts = Envelope::from(Err(fault.clone()));
     for (key, value) in facts.data().as_object().into_iter().flatten() {
         whole = whole.with(key, value.clone());
@@ -318,7 +323,9 @@ fn name(step: &Step) -> &RelPath {
 fn remember(bench: &Bench<'_>, step: &Step) {
     let canonical = |path: &RelPath| bench.base().open_file(path).map_or_else(|_| path.clone(), |opened| opened.canonical);
     match step {
-        Step::Write { path, new, .. } | Step::Create { path, new, .. } => bench.memory().note(&canonical(path), Some(Hash::of(new))),
+        Step::Write { path, new, .. } | Step::Create { path, new, .. } => {
+            bench.memory().note_lines(&canonical(path), Hash::of(new), Some(Outline::of(new)));
+        }
         Step::Remove { path, .. } => bench.memory().note(path, None),
         Step::Rename { from, to } => {
             let known = bench.memory().known(from);
