@@ -139,7 +139,8 @@ async fn read_reply(wire: &mut UnixStream) -> io::Result<FromJail> {
     if length > MOST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
     }
-    let mut bytes = Vec::new();
+    // Room for all of it at once, unless it claims to be very long.
+    let mut bytes = Vec::with_capacity(length.min(1 << 20));
     wire.take(length as u64).read_to_end(&mut bytes).await?;
     if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -64,6 +64,9 @@ pub struct Seen {
 const MOST_FILES: usize = 50_000;
 const MOST_OUTLINES: usize = 512;
 
+/// The longest path there is, in bytes, with each of them escaped.
+const LONGEST: usize = 4 * 4096;
+
 /// What was learnt, the latest of each file, in the order in which it was learnt. Bounded.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -84,8 +87,11 @@ impl Ledger {
         self.latest.range(version + 1..).map(|(_, seen)| seen.clone()).collect()
     }
 
-    /// Learns.
+    /// Learns. What no path can be is not learnt: it comes from a jail.
     pub fn add(&mut self, seen: Seen) {
+        if seen.path.len() > LONGEST {
+            return;
+        }
         self.version += 1;
         if let Some(old) = self.places.insert(seen.path.clone(), self.version) {
             self.latest.remove(&old);

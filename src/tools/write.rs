@@ -442,7 +442,7 @@ fn has_lone_lf(bytes: &[u8]) -> bool {
 
 /// Lines of a content; an unterminated last one counts.
 pub(super) fn count_lines(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64 + u64::from(bytes.last().is_some_and(|byte| *byte != b'\n'))
+    memchr::memchr_iter(b'\n', bytes).count() as u64 + u64::from(bytes.last().is_some_and(|byte| *byte != b'\n'))
 }
 
 /// Reads a hash as the replies show it.

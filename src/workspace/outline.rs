@@ -6,7 +6,7 @@ use super::decode;
 use serde::{Deserialize, Serialize};
 
 /// How many sums are kept; a longer content has one sum for two, four, eight … lines.
-const MOST: usize = 2048;
+const MOST: usize = 1024;
 
 /// The sums of the lines of a content, each of a block of `block` lines; the last block may be shorter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +57,17 @@ impl Outline {
         let shorter = was.sums.len().min(now.sums.len());
         let ends = was.sums.iter().rev().zip(now.sums.iter().rev()).take(shorter - same);
         let tail = if aligned { ends.take_while(|(one, other)| one == other).count() } else { 0 };
-        let last = |outline: &Self| ((outline.sums.len() - tail) as u64 * outline.block).min(outline.lines);
-        Some(Change { first_line: same as u64 * was.block + 1, last_line: last(&now), was_last_line: last(&was) })
+        let last = |outline: &Self| ((outline.sums.len() - tail) as u64).saturating_mul(outline.block).min(outline.lines);
+        Some(Change {
+            first_line: (same as u64).saturating_mul(was.block).saturating_add(1),
+            last_line: last(&now),
+            was_last_line: last(&was),
+        })
     }
 
     fn halve(&mut self) {
         self.sums = self.sums.chunks(2).map(|pair| if let [one, other] = pair { join(*one, *other) } else { pair[0] }).collect();
-        self.block *= 2;
+        self.block = self.block.saturating_mul(2);
     }
 }
 
@@ -193,10 +197,10 @@ impl Sum {
 /// As text: lines, lines a block, and the sums in hex.
 impl Serialize for Outline {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use std::fmt::Write as _;
         let mut text = format!("{} {} ", self.lines, self.block);
+        text.reserve(self.sums.len() * 8);
         for sum in &self.sums {
-            let _ = write!(text, "{sum:08x}");
+            text.extend((0..8).rev().map(|digit| char::from(b"0123456789abcdef"[(sum >> (4 * digit)) as usize & 15])));
         }
         serializer.serialize_str(&text)
     }

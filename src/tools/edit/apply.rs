@@ -15,6 +15,7 @@ use crate::workspace::outline::Outline;
 use crate::workspace::transfer::Existing;
 use crate::workspace::{Hash, RelPath};
 use serde_json::json;
+use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
 
 /// The largest file that is edited, in bytes.
@@ -112,9 +113,9 @@ fn check_fresh(bench: &Bench<'_>, path: &RelPath, loaded: &Loaded, wanted: Optio
 fn done(path: &RelPath, action: Action, old: &[u8], new: &[u8], edits: Vec<Verdict>) -> FileDone {
     let (before, after) = (detect_whole(old), detect_whole(new));
     // A diff of UTF-16 is one of its text.
-    let text = |bytes: &[u8], encoding: Encoding| {
-        if encoding.is_utf16() { to_plain(&bytes[encoding.bom().len()..], encoding).into_owned() } else { bytes.to_vec() }
-    };
+    fn text(bytes: &[u8], encoding: Encoding) -> Cow<'_, [u8]> {
+        if encoding.is_utf16() { to_plain(&bytes[encoding.bom().len()..], encoding) } else { Cow::Borrowed(bytes) }
+    }
     let diff = diff::unified(&text(old, before), &text(new, after));
     FileDone {
         path: path.to_string(),

@@ -173,8 +173,16 @@ impl Splitter {
             return;
         }
         let end = self.window.column.saturating_add(LINE);
+        // Most lines are short and plain: each byte is a character, and all of them are shown.
+        let length = text.len() as u64;
         // A line whose bytes are no characters is bounded as well.
         let most = 4 * usize::try_from(LINE).unwrap_or(usize::MAX);
+        let shown = self.characters >= self.window.column && self.characters.saturating_add(length) <= end;
+        if shown && self.current.bytes.len() + text.len() <= most && text.is_ascii() {
+            self.characters += length;
+            self.current.bytes.extend_from_slice(text);
+            return;
+        }
         for (at, byte) in text.iter().enumerate() {
             if byte & 0xc0 != 0x80 {
                 self.characters += 1;
