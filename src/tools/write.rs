@@ -235,7 +235,7 @@ fn attempt(bench: &Bench<'_>, args: &Args, path: &RelPath, wanted: Option<Hash>)
             let rehearsed = bench.base().rehearse(path, &options)?;
             (rehearsed.creates, rehearsed.canonical)
         }
-        _ => match bench.base().replace(path, &new, &options) {
+        _ => match bench.base().replace_known(path, old.as_ref().and_then(|old| old.bytes.as_deref()), &new, &options) {
             Ok(done) => {
                 // What was appended to has parts that nobody has read; what is known of it stays, so that an overwrite is still refused.
                 if fresh != Fresh::Unread {

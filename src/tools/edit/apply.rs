@@ -73,7 +73,7 @@ fn single(
         let (canonical, warnings) = if dry_run {
             (bench.base().rehearse(path, &write)?.canonical, Vec::new())
         } else {
-            match bench.base().replace(path, &plan.bytes, &write) {
+            match bench.base().replace_known(path, Some(&loaded.bytes), &plan.bytes, &write) {
                 Ok(done) => {
                     bench.memory().note_written(&done, &plan.bytes);
                     (done.canonical, done.notices)
@@ -283,7 +283,7 @@ fn rehearse(bench: &Bench<'_>, step: &Step) -> Result<(), Fault> {
 fn perform(bench: &Bench<'_>, step: &Step) -> Result<Vec<String>, Fault> {
     let base = bench.base();
     match step {
-        Step::Write { path, old, new } => Ok(base.replace(path, new, &writing(Expect::Content(Hash::of(old))))?.notices),
+        Step::Write { path, old, new } => Ok(base.replace_known(path, Some(old), new, &writing(Expect::Content(Hash::of(old))))?.notices),
         Step::Create { path, new, executable } => {
             let options = ReplaceOptions { executable: executable.then_some(true), ..writing(Expect::Absent) };
             Ok(base.replace(path, new, &options)?.notices)
