@@ -15,7 +15,7 @@ use crate::confine::Report;
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::Warden;
 use crate::policy::{Access, Charter};
-use crate::tools::bench::Seen;
+use crate::tools::bench::Ledger;
 use crate::tools::{self, Answer, AnyTool, Work, args};
 use crate::workspace::BaseDir;
 use serde::{Deserialize, Serialize};
@@ -47,8 +47,8 @@ pub struct Session {
     tools: Vec<&'static dyn AnyTool>,
     report: Report,
     pool: pool::Pool,
-    /// What calls learnt about files, in order. Each jail is told what it does not know yet.
-    seen: RefCell<Vec<Seen>>,
+    /// What calls learnt about files. Each jail is told what it does not know yet.
+    seen: RefCell<Ledger>,
     shell: RefCell<command::ShellState>,
     spool_files: std::cell::Cell<u64>,
     /// Dropped before the warden, which ends them in any case.

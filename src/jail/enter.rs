@@ -34,6 +34,9 @@ pub type Folders<'a> = (&'a BaseDir, Option<&'a OwnedFd>, Option<&'a OwnedFd>);
 /// Narrows this process and answers calls until the wire ends.
 pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool], folders: Folders<'_>, wire: OwnedFd) -> ! {
     let Ok((confined, base, wire, spool)) = narrow(parent, prepared, folders, wire) else { sys::exit_now(1) };
+    // A jail that was ended in the middle of a write in place left its record to the next one. What cannot be undone now is tried
+    // again, at the latest when the next session starts.
+    let _ = base.recover_journal();
     let mut wire = File::from(wire);
     let memory = Memory::default();
     while let Ok(Some(frame)) = wire::read_frame(&mut wire) {

@@ -343,7 +343,8 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if length > MOST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame larger than the wire takes"));
     }
-    let mut bytes = Vec::new();
+    // Room for all of it at once, unless it claims to be very long.
+    let mut bytes = Vec::with_capacity(length.min(1 << 20));
     stream.take(length as u64).read_to_end(&mut bytes)?;
     if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -5,8 +5,6 @@
 
 pub mod args;
 pub mod bench;
-#[cfg(test)]
-mod change_model_tests;
 mod clock;
 pub mod copy;
 pub mod create;
