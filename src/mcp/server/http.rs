@@ -61,7 +61,13 @@ pub async fn serve(session: &Session, listener: TcpListener, gate: Gate, stop: i
     let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(sessions), config);
     let token = gate.token.as_deref().map(digest);
     let guard = from_fn(move |request: Request, next: Next| async move {
-        if token.is_none_or(|token| shows(request.headers(), &token)) { next.run(request).await } else { refused() }
+        if !is_plain(&request) {
+            StatusCode::BAD_REQUEST.into_response()
+        } else if token.is_none_or(|token| shows(request.headers(), &token)) {
+            next.run(request).await
+        } else {
+            refused()
+        }
     });
     let router = Router::new().route_service(PATH, service).layer(guard);
     let serve = async { axum::serve(listener, router).await.map_err(broken) };
@@ -91,6 +97,12 @@ fn hosts(address: SocketAddr, more: &[String]) -> Vec<String> {
 /// Pages that this server itself could have sent, and those that are named.
 fn origins(address: SocketAddr, more: &[String]) -> Vec<String> {
     hosts(address, &[]).into_iter().map(|host| format!("http://{host}")).chain(more.iter().cloned()).collect()
+}
+
+/// One Host, at most one Origin, and no second place where a host could stand: what is checked is then what everybody goes by.
+fn is_plain(request: &Request) -> bool {
+    let count = |name| request.headers().get_all(name).iter().count();
+    count(header::HOST) == 1 && count(header::ORIGIN) <= 1 && request.uri().authority().is_none()
 }
 
 fn digest(token: &str) -> [u8; 32] {

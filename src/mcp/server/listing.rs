@@ -12,7 +12,9 @@ pub fn listing(tools: &[&'static dyn AnyTool], net: Net) -> Vec<Tool> {
 }
 
 fn entry(tool: &dyn AnyTool, net: Net) -> Tool {
-    Tool::new(tool.name(), tool.summary(), object(tool.schema()))
+    let mut input = tool.schema();
+    one_type_each(&mut input);
+    Tool::new(tool.name(), tool.summary(), object(input))
         .with_raw_output_schema(object(output_schema(tool)))
         .with_annotations(annotations(tool.access(), net))
 }
@@ -48,9 +50,60 @@ fn output_schema(_tool: &dyn AnyTool) -> Value {
     })
 }
 
+/// A list of types as a choice of schemas, all through: the same meaning, and what more clients and models understand.
+fn one_type_each(schema: &mut Value) {
+    /// What speaks of the value whatever its type is.
+    const OUTSIDE: [&str; 6] = ["description", "title", "default", "enum", "const", "examples"];
+    /// What holds values, not schemas.
+    const VALUES: [&str; 4] = ["default", "enum", "const", "examples"];
+    match schema {
+        Value::Array(all) => all.iter_mut().for_each(one_type_each),
+        Value::Object(schema) => {
+            if let Some(Value::Array(kinds)) = schema.get("type")
+                && !schema.contains_key("anyOf")
+            {
+                let kinds = kinds.clone();
+                let (outside, inside): (JsonObject, JsonObject) = std::mem::take(schema)
+                    .into_iter()
+                    .filter(|(key, _)| key != "type")
+                    .partition(|(key, _)| OUTSIDE.contains(&key.as_str()));
+                let branch = |kind: Value| {
+                    let rest = if kind == "null" { JsonObject::new() } else { inside.clone() };
+                    Value::Object(std::iter::once(("type".to_owned(), kind)).chain(rest).collect())
+                };
+                schema.insert("anyOf".into(), kinds.into_iter().map(branch).collect());
+                schema.extend(outside);
+            }
+            schema.iter_mut().filter(|(key, _)| !VALUES.contains(&key.as_str())).for_each(|(_, inner)| one_type_each(inner));
+        }
+        _ => {}
+    }
+}
+
 fn object(value: Value) -> Arc<JsonObject> {
     match value {
         Value::Object(object) => Arc::new(object),
         _ => Arc::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_types_becomes_a_choice() {
+        let mut schema = json!({"properties": {
+            "a": {"type": ["integer", "null"], "minimum": 1, "description": "d", "default": null},
+            "type": {"type": "string"},
+            "b": {"type": "array", "items": {"type": ["string", "integer"], "enum": ["x", 1]}}
+        }});
+        one_type_each(&mut schema);
+        let expected = json!({"properties": {
+            "a": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "description": "d", "default": null},
+            "type": {"type": "string"},
+            "b": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}], "enum": ["x", 1]}}
+        }});
+        assert_eq!(schema, expected);
     }
 }
