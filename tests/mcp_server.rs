@@ -45,6 +45,10 @@ pub(crate) fn calls() -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
+fn schema_of(tool: &Value) -> &Value {
+    &tool["outputSchema"]
+}
+
 fn space() -> Space {
     Space::new().file("a.txt", "hello\n")
 }
@@ -68,8 +72,10 @@ fn each_tool_answers_as_its_schema_says_in_each_era() {
         assert_eq!(calls.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), shipped, "a tool without its calls");
 
         for ((name, good, bad), tool) in calls.into_iter().zip(&listed) {
-            let schema = &tool["outputSchema"];
+            let schema = schema_of(tool);
             assert_eq!(schema["type"], "object", "{tool}");
+            // The facts are told one by one, not as any object.
+            assert_ne!(schema["properties"]["data"]["anyOf"][0], json!({"type": "object"}), "{name}");
             let schema = jsonschema::validator_for(schema).unwrap_or_else(|error| panic!("{name}: {error}"));
             jsonschema::validator_for(&tool["inputSchema"]).unwrap_or_else(|error| panic!("{name}: {error}"));
             for (args, success) in [(good, true), (bad, false)] {
@@ -77,6 +83,12 @@ fn each_tool_answers_as_its_schema_says_in_each_era() {
                 assert_eq!(envelope["success"], success, "{era:?} {name} {args}: {envelope}");
                 let broken: Vec<String> = schema.iter_errors(&envelope).map(|error| error.to_string()).collect();
                 assert!(broken.is_empty(), "{era:?} {name} {args}: {broken:#?}\n{envelope:#}");
+                // Each fact is in the schema: what is told is what is given.
+                let branch = &schema_of(tool)["properties"]["data"]["anyOf"][usize::from(!success)];
+                let known = branch.to_string();
+                for key in envelope["data"].as_object().unwrap().keys().filter(|key| success && *key != "warnings") {
+                    assert!(known.contains(&format!("\"{key}\":")), "{name}: {key} is not in {branch}");
+                }
             }
         }
     }

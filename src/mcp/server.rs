@@ -10,6 +10,7 @@ mod listing;
 pub use listing::listing;
 
 use crate::envelope::{Fault, FaultCode};
+use crate::policy::Net;
 use crate::session::{Call, Session};
 use crate::tools::{self, Answer, AnyTool};
 use desk::Window;
@@ -22,7 +23,7 @@ use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -44,13 +45,15 @@ pub struct Server {
 
 struct About {
     config: ServerConfig,
-    listed: Vec<Tool>,
+    /// Made when somebody asks for it.
+    listed: OnceLock<Vec<Tool>>,
+    net: Net,
     tools: Vec<&'static dyn AnyTool>,
 }
 
 impl std::fmt::Debug for About {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("About").field("tools", &self.listed.len()).finish_non_exhaustive()
+        f.debug_struct("About").field("tools", &self.tools.len()).finish_non_exhaustive()
     }
 }
 
@@ -94,8 +97,12 @@ impl Server {
             .with_server_info(identity)
             .with_instructions(instructions(session));
         let tools = session.tools().to_vec();
-        let listed = listing(&tools, session.charter().net);
-        (Self { about: Arc::new(About { config, listed, tools }), window }, desk)
+        let net = session.charter().net;
+        (Self { about: Arc::new(About { config, listed: OnceLock::new(), net, tools }), window }, desk)
+    }
+
+    fn listed(&self) -> &[Tool] {
+        self.about.listed.get_or_init(|| listing(&self.about.tools, self.about.net))
     }
 
     /// Runs a call, telling how it goes on to a peer that asked for it.
@@ -131,11 +138,11 @@ impl ServerHandler for Server {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.about.listed.iter().find(|tool| tool.name == name).cloned()
+        self.listed().iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.about.listed.clone()))
+        Ok(ListToolsResult::with_all_items(self.listed().to_vec()))
     }
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {

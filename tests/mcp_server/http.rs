@@ -96,6 +96,26 @@ fn read() -> (Vec<(String, String)>, String) {
     modern("tools/call", json!({"name": "read", "arguments": {"path": "a.txt"}}))
 }
 
+/// Begins a session of the older era: its headers.
+fn begin(served: &Served, host: &str) -> Vec<(String, String)> {
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
+    let mut stream = served.connect();
+    stream.write_all(request("POST", &[("host", host)], &body).as_bytes()).unwrap();
+    let lines = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+    let head: Vec<String> = lines.map(|line| line.to_lowercase()).collect();
+    let session = head.iter().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap_or_else(|| panic!("{head:?}"));
+    let headers = [("mcp-session-id", session), ("mcp-protocol-version", "2025-06-18")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
+    assert_eq!(served.send("POST", &with(host, &headers, &[]), &ready).0, 202);
+    headers
+}
+
+fn old(id: u32, tool: &str, args: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": args}}).to_string()
+}
+
 #[test]
 fn both_eras_are_served() {
     let space = space();
@@ -105,30 +125,37 @@ fn both_eras_are_served() {
     let (status, _, answer) = served.send("POST", &with(&host, &headers, &[]), &body);
     assert_eq!((status, &envelope(&answer)["data"]["text"]), (200, &json!("hello\n")), "{answer}");
 
-    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}});
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
-    let mut stream = served.connect();
-    stream.write_all(request("POST", &[("host", &host)], &body).as_bytes()).unwrap();
-    let mut head = String::new();
-    let mut lines = BufReader::new(&stream).lines();
-    while let Some(Ok(line)) = lines.next() {
-        if line.is_empty() {
-            break;
-        }
-        head.push_str(&line.to_lowercase());
-        head.push('\n');
-    }
-    let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap_or_else(|| panic!("{head}")).to_owned();
-    let session = [("host", host.as_str()), ("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-06-18")];
-    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
-    assert_eq!(served.send("POST", &session, &ready).0, 202);
-    let body = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "read", "arguments": {"path": "a.txt"}}});
-    let (status, _, answer) = served.send("POST", &session, &body.to_string());
+    let session = begin(&served, &host);
+    let body = old(2, "read", json!({"path": "a.txt"}));
+    let (status, _, answer) = served.send("POST", &with(&host, &session, &[]), &body);
     assert_eq!((status, &envelope(&answer)["data"]["text"]), (200, &json!("hello\n")), "{answer}");
     // A session that nobody began.
     let strange =
         [("host", host.as_str()), ("mcp-session-id", "00000000-0000-0000-0000-000000000000"), ("mcp-protocol-version", "2025-06-18")];
-    assert_eq!(served.send("POST", &strange, &body.to_string()).0, 404);
+    assert_eq!(served.send("POST", &strange, &body).0, 404);
+}
+
+#[test]
+fn a_session_that_cancels_or_ends_leaves_no_process() {
+    let space = space();
+    let served = Served::of(&space, &[]);
+    let host = served.host();
+    for ends in [false, true] {
+        let session = begin(&served, &host);
+        let mark = mark();
+        let body = old(7, "sandbox_bash", json!({"command": format!("sleep {mark} & sleep {mark}")}));
+        let mut stream = served.connect();
+        stream.write_all(request("POST", &with(&host, &session, &[]), &body).as_bytes()).unwrap();
+        assert!(within(PATIENCE, || alive(&mark).len() == 2));
+        let (method, body) = if ends {
+            ("DELETE", String::new())
+        } else {
+            ("POST", json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}).to_string())
+        };
+        let (status, head, _) = served.send(method, &with(&host, &session, &[]), &body);
+        assert!((200..300).contains(&status), "{head}");
+        assert!(within(PATIENCE, || alive(&mark).is_empty()), "{method}");
+    }
 }
 
 #[test]

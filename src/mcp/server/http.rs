@@ -23,7 +23,10 @@ use tokio_util::sync::CancellationToken;
 pub const PATH: &str = "/mcp";
 
 /// A session of an older peer of which nothing is heard for so long is closed. Longer than any call.
-const IDLE: Duration = Duration::from_secs(24 * 3600);
+const IDLE: Duration = Duration::from_secs(2 * 3600);
+
+/// The most sessions of older peers at the same time.
+const MOST_SESSIONS: usize = 1024;
 
 /// Who may connect.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +61,16 @@ pub async fn serve(session: &Session, listener: TcpListener, gate: Gate, stop: i
         .enforce_origin_validation()
         .with_max_request_body_bytes(crate::jail::wire::MOST)
         .with_cancellation_token(closing.clone());
-    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(sessions), config);
+    let sessions = Arc::new(sessions);
+    let open = sessions.clone();
+    let service = StreamableHttpService::new(
+        move || match open.sessions.try_read() {
+            Ok(open) if open.len() >= MOST_SESSIONS => Err(std::io::Error::other("too many sessions")),
+            _ => Ok(server.clone()),
+        },
+        sessions,
+        config,
+    );
     let token = gate.token.as_deref().map(digest);
     let guard = from_fn(move |request: Request, next: Next| async move {
         if !is_plain(&request) {

@@ -27,7 +27,9 @@ fn annotations(access: Access, net: Net) -> ToolAnnotations {
 }
 
 /// The envelope, both its forms in one schema.
-fn output_schema(_tool: &dyn AnyTool) -> Value {
+fn output_schema(tool: &dyn AnyTool) -> Value {
+    let mut facts = tool.facts();
+    one_type_each(&mut facts);
     let failure = json!({
         "description": "What is known about the failure.",
         "type": "object",
@@ -42,7 +44,7 @@ fn output_schema(_tool: &dyn AnyTool) -> Value {
         "type": "object",
         "properties": {
             "success": {"type": "boolean"},
-            "data": {"anyOf": [{"type": "object"}, failure]},
+            "data": {"anyOf": [facts, failure]},
             "error": {"anyOf": [{"type": "string"}, {"type": "null"}]}
         },
         "required": ["success", "data", "error"],
