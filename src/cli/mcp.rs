@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::pipe2;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -76,6 +76,9 @@ impl Mcp {
         runtime.block_on(async {
             let stop = stop()?;
             // Before the session, which makes this process one that may not look into its own /proc.
+            if listener.is_none() && io::stdin().is_terminal() {
+                anstream::eprintln!("bailiwick: an MCP client speaks here, one line of JSON a message; --print-config sets one up");
+            }
             let stdio = if listener.is_none() { Some((input()?, output()?)) } else { None };
             let session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
             let served = match (listener, stdio) {
@@ -120,10 +123,12 @@ fn bind(address: &str) -> Result<TcpListener, Fault> {
         Fault::new(FaultCode::InvalidArguments, format!("--http {address}: {error}"))
             .hint("for example --http 127.0.0.1:8000 or --http 8000")
     };
-    let addresses: Vec<SocketAddr> = match address.trim_start_matches(':').parse::<u16>() {
+    let mut addresses: Vec<SocketAddr> = match address.trim_start_matches(':').parse::<u16>() {
         Ok(port) => vec![SocketAddr::from(([127, 0, 0, 1], port))],
         Err(_) => address.to_socket_addrs().map_err(wrong)?.collect(),
     };
+    // Of the two addresses of localhost, the one that every client tries.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
     TcpListener::bind(&*addresses).map_err(wrong)
 }
 

@@ -9,6 +9,9 @@ use crate::envelope::{Data, Fault, FaultCode};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The pure JSON Schema of an argument struct: one object, nothing behind a `$ref`.
 pub fn schema<A: JsonSchema>() -> Value {
@@ -23,6 +26,18 @@ pub fn schema<A: JsonSchema>() -> Value {
         schema.entry("properties").or_insert_with(|| Value::Object(Data::new()));
         schema.insert("additionalProperties".into(), false.into());
     }
+    schema
+}
+
+/// The schema of a tool's arguments, made once: making it costs more than the rest of reading a call.
+fn kept_schema<T: Spec>() -> Arc<Value> {
+    static KEPT: RwLock<BTreeMap<TypeId, Arc<Value>>> = RwLock::new(BTreeMap::new());
+    let tool = TypeId::of::<T>();
+    if let Some(schema) = KEPT.read().unwrap_or_else(PoisonError::into_inner).get(&tool) {
+        return schema.clone();
+    }
+    let schema = Arc::new(schema::<T::Args>());
+    KEPT.write().unwrap_or_else(PoisonError::into_inner).insert(tool, schema.clone());
     schema
 }
 
@@ -46,8 +61,9 @@ pub fn schema_of_facts<D: JsonSchema>() -> Value {
 /// `invalid_arguments`, with a one-line example of a call that is right.
 pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
     let mut warnings = Vec::new();
-    let schema = schema::<T::Args>();
-    let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let schema = kept_schema::<T>();
+    let none = Data::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let invalid =
         |message: String| Fault::new(FaultCode::InvalidArguments, message).hint(format!("for example {} {}", T::NAME, T::EXAMPLE));
 
@@ -65,7 +81,7 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
         Value::Null => Data::new(),
         _ => return Err(invalid("the arguments are not an object".into())),
     };
-    unwrap(&mut args, &properties, &mut warnings);
+    unwrap(&mut args, properties, &mut warnings);
 
     for (theirs, ours) in T::SYNONYMS {
         if properties.contains_key(*theirs) || !args.contains_key(*theirs) {
@@ -84,7 +100,7 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
             Some(_) => return Err(invalid(format!("{theirs} and {ours} are the same argument and were given different values"))),
         }
     }
-    respell(&mut args, &properties, &mut warnings);
+    respell(&mut args, properties, &mut warnings);
     args.retain(|_, value| !value.is_null());
     warnings.extend(T::prepare(&mut args)?);
 

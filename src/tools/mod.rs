@@ -94,7 +94,8 @@ pub trait Spec: Send + Sync + 'static {
     /// Whether the last string argument of a positional text call takes all the rest, commas included.
     const TAKES_REST: bool = false;
 
-    /// The JSON Schema of the facts of a success. `schema_of_facts::<Self::Data>` of [`args`] makes it from the struct.
+    /// The JSON Schema of the facts of a success, for who reads answers by machine. [`args::schema_of_facts`] makes it from the struct;
+    /// without it they are any object.
     fn facts() -> Value {
         serde_json::json!({"type": "object"})
     }
