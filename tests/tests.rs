@@ -15,6 +15,7 @@ mod demo;
 mod desk;
 mod escapes;
 mod house_rules;
+mod mcp_server;
 mod model;
 mod new_tool;
 mod processes;

@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 use std::any::TypeId;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The pure JSON Schema of an argument struct: one object, nothing behind a `$ref`.
 pub fn schema<A: JsonSchema>() -> Value {
@@ -29,11 +29,30 @@ pub fn schema<A: JsonSchema>() -> Value {
     schema
 }
 
-/// The schema of a tool's arguments, made once: it costs more than reading a small file.
-fn schema_once<T: Spec>() -> &'static Value {
-    static MADE: Mutex<BTreeMap<TypeId, &'static Value>> = Mutex::new(BTreeMap::new());
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    made.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(schema::<T::Args>())))
+/// The schema of a tool's arguments, made once: making it costs more than the rest of reading a call.
+fn kept_schema<T: Spec>() -> Arc<Value> {
+    static KEPT: RwLock<BTreeMap<TypeId, Arc<Value>>> = RwLock::new(BTreeMap::new());
+    let tool = TypeId::of::<T>();
+    if let Some(schema) = KEPT.read().unwrap_or_else(PoisonError::into_inner).get(&tool) {
+        return schema.clone();
+    }
+    let schema = Arc::new(schema::<T::Args>());
+    KEPT.write().unwrap_or_else(PoisonError::into_inner).insert(tool, schema.clone());
+    schema
+}
+
+/// The JSON Schema of the facts that a tool answers with, as they are written: nothing behind a `$ref`, and open, for warnings may be added.
+pub fn schema_of_facts<D: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<D>().to_value();
+    if let Value::Object(schema) = &mut schema {
+        schema.remove("title");
+        schema.remove("description");
+    }
+    schema
 }
 
 /// Reads the arguments of a call by the tool's schema; returns them repaired, with a warning for each repair.
@@ -42,7 +61,7 @@ fn schema_once<T: Spec>() -> &'static Value {
 /// `invalid_arguments`, with a one-line example of a call that is right.
 pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
     let mut warnings = Vec::new();
-    let schema = schema_once::<T>();
+    let schema = kept_schema::<T>();
     let none = Data::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let invalid =
