@@ -3,6 +3,7 @@
 mod demo;
 mod doctor;
 mod exec;
+mod extras;
 mod journal;
 mod policy;
 mod run;
@@ -59,6 +60,7 @@ impl Common {
             policy: self.policy.clone(),
             allow_degraded: self.allow_degraded.clone(),
             without_namespaces: self.without_namespaces,
+            fork: false,
         }
     }
 }
