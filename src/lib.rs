@@ -43,6 +43,7 @@
 //! | [`provider`] | models | sees a tool, a path or an envelope |
 //! | [`dialect`] | how a model says a call | runs one |
 //! | [`agent`] | the loop, the transcript, the patch | calls anything but a session |
+//! | [`mcp`] | tools of others' servers | runs anything itself |
 //! | [`cli`] | what a person types | is called by anything |
 //!
 //! # Embedding
@@ -78,6 +79,8 @@ pub mod provider;
 pub mod dialect;
 
 pub mod agent;
+
+pub mod mcp;
 
 pub mod cli;
 

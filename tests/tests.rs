@@ -13,6 +13,8 @@ mod demo;
 mod desk;
 mod escapes;
 mod house_rules;
+mod mcp_client;
+mod mcp_everything;
 mod new_tool;
 mod processes;
 mod protected;

@@ -55,7 +55,7 @@ pub(super) struct Run {
     /// A command that has to succeed before the work counts as done; runs in the sandbox
     #[arg(long, value_name = "CMD")]
     verify: Option<String>,
-    /// Whose tree this is: of a fork nothing is loaded (no skills)
+    /// Whose tree this is: of a fork nothing is loaded (no skills, no MCP servers)
     #[arg(long, value_enum, value_name = "WHOSE", default_value_t)]
     trust: Trust,
     /// Where transcript.jsonl, result.json and changes.patch are written; outside the workspace
@@ -219,7 +219,7 @@ impl Work<'_> {
             let mut charter = setup.charter().clone();
             let prepared = self.extras.prepare(setup, &mut charter);
             let session = Session::start(Options { exe: this_exe(), registry, charter })?;
-            let extras = self.extras.open(&session, setup, prepared).await?;
+            let extras = self.extras.open(&session, setup, prepared, &random_word()?).await?;
             let doorway = extras.doorway();
             let mut session_options = self.options;
             extras.switch_on(&mut session_options);
@@ -232,6 +232,7 @@ impl Work<'_> {
             options.enforcement = serde_json::to_value(session.report()).unwrap_or_default();
             options.patch_file = Some(self.out.join("changes.patch"));
             let finished = run_loop::run(&doorway, provider, &mut transcript, console, &options, stop).await;
+            extras.close().await;
             for undone in session.finish().await {
                 anstream::eprintln!("bailiwick: {undone}");
             }
