@@ -3,6 +3,8 @@
 //! `scripts/bench` builds and runs this. Times on a shared machine wander; ratios within one interleaved run do so far less.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+#[path = "bench/mcp.rs"]
+mod mcp;
 #[path = "bench/tools.rs"]
 mod tools;
 
@@ -20,6 +22,10 @@ fn main() {
     }
     if args.get(1).is_some_and(|table| table == "tools") {
         return tools::run(args.get(2).map_or(20, |rounds| rounds.to_str().unwrap().parse().unwrap()));
+    }
+    if args.get(1).is_some_and(|table| table == "mcp") {
+        let rounds = args.get(2).map_or(2000, |rounds| rounds.to_str().unwrap().parse().unwrap());
+        return mcp::run(rounds, Path::new(&args[3]), Path::new(&args[4]));
     }
     let rounds: usize = args.get(1).map_or(200, |rounds| rounds.to_str().unwrap().parse().unwrap());
     let exe: PathBuf = args.get(2).map_or_else(|| PathBuf::from("target/release/bailiwick"), PathBuf::from);

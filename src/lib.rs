@@ -43,7 +43,7 @@
 //! | [`provider`] | models | sees a tool, a path or an envelope |
 //! | [`dialect`] | how a model says a call | runs one |
 //! | [`agent`] | the loop, the transcript, the patch | calls anything but a session |
-//! | [`mcp`] | tools of others' servers | runs anything itself |
+//! | [`mcp`] | the tools for other programs, and the tools of others | runs anything itself |
 //! | [`cli`] | what a person types | is called by anything |
 //!
 //! # Embedding

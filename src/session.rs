@@ -59,6 +59,8 @@ pub struct Session {
     lasting: std::cell::Cell<usize>,
     /// What was undone of a command that was cancelled, for the next answer.
     guard_notices: RefCell<Vec<String>>,
+    /// One: a command follows another. They share a shell's state, and what is undone after one must not be another's.
+    command_places: tokio::sync::Semaphore,
     warden: Warden,
 }
 
@@ -104,6 +106,7 @@ impl Session {
             guard: RefCell::default(),
             lasting: std::cell::Cell::new(0),
             guard_notices: RefCell::default(),
+            command_places: tokio::sync::Semaphore::new(1),
             warden,
         })
     }
@@ -158,6 +161,8 @@ impl Session {
 
     /// Runs a command between two looks at the protected names, and explains what the sandbox refused.
     async fn run_guarded(&self, launch: tools::Launch) -> Result<tools::Outcome, Fault> {
+        let closed = |_| Fault::new(FaultCode::SessionClosed, "the session has ended");
+        let _place = self.command_places.acquire().await.map_err(closed)?;
         self.guard_before().await?;
         let script = launch.script.clone();
         let outcome = self.run_command(launch).await;

@@ -408,3 +408,40 @@ fn addresses_that_misbehave_are_said_and_keys_stay() {
     assert!(!ran.stderr.contains("sk-canary") && !ran.transcript.contains("sk-canary"), "{}", ran.stderr);
     assert!(elsewhere.accept().is_err(), "a redirect was followed, or another origin was posted to");
 }
+
+/// Our own server is one that speaks the revision of 2026, which none of the others here does.
+#[test]
+fn the_new_revision_is_spoken_with_our_own_server() {
+    let served = Space::new().file("a.txt", "served\n");
+    fs::write(served.path("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    fs::set_permissions(served.path("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let token = served.path("token");
+    let mut server =
+        served.command(["mcp", "--http", "127.0.0.1:0", "--token-file", token.to_str().unwrap()]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("MCP on ") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it does not serve");
+    }
+    let url = line.split("MCP on ").nth(1).unwrap().trim().to_owned();
+    let server_of = |token: &str| json!({"url": url, "headers": {"Authorization": format!("Bearer {token}")}});
+    let own = json!({"mcpServers": {"far": server_of("${TOKEN}"), "refused": server_of("wrong-wrong-wrong-wrong")}});
+    let space = Space::new().env("TOKEN", "0123456789abcdef0123456789abcdef");
+    let config = space.path("mcp.json");
+    fs::write(&config, own.to_string()).unwrap();
+    let calls = json!([
+        call("read", "mcp__far__read", json!({"path": "a.txt"})),
+        call("outside", "mcp__far__read", json!({"path": "../outside/secret"})),
+        call("bash", "mcp__far__sandbox_bash", json!({"command": "echo far"})),
+    ]);
+    let ran = Ran::new(&space, &["--mcp-config", config.to_str().unwrap()], &[json!({"calls": calls}), json!({"text": "Done."})]);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(server.id()).unwrap()), nix::sys::signal::Signal::SIGTERM).unwrap();
+    server.wait().unwrap();
+    assert!(ran.stderr.contains("revision 2026-07-28"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no MCP server refused: ") && !ran.stderr.contains("0123456789abcdef"), "{}", ran.stderr);
+    assert_eq!(data(&ran, "read")["structured"]["data"]["text"], "served\n", "{}", answer(&ran, "read"));
+    assert_eq!(data(&ran, "outside")["code"], "server_error");
+    assert_eq!(data(&ran, "outside")["structured"]["data"]["code"], "outside_workspace", "{}", answer(&ran, "outside"));
+    assert_eq!(data(&ran, "bash")["structured"]["data"]["stdout"], "far\n", "{}", answer(&ran, "bash"));
+}

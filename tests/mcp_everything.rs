@@ -1,10 +1,9 @@
 //! Tools of MCP servers, against a server that nobody here wrote, in each of its three transports; and a run with all that there is.
 //!
-//! The server is `@modelcontextprotocol/server-everything` of npm, installed outside of this repository:
-//! `npm install --prefix "${XDG_CACHE_HOME:-$HOME/.cache}/bailiwick-tests/mcp-everything" @modelcontextprotocol/server-everything@2026.8.31`
+//! The server is `@modelcontextprotocol/server-everything` of npm; `scripts/peers` installs it outside of this repository.
 
 use crate::ran::{Ran, answer, call, text_of};
-use crate::space::Space;
+use crate::space::{Space, has};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -26,6 +25,12 @@ fn everything() -> Option<PathBuf> {
     None
 }
 
+/// A Node that can run it: the system's, else the one that `scripts/peers` brings.
+fn node() -> String {
+    let brought = || PathBuf::from(std::env::var_os("BAILIWICK_TEST_PEERS")?).join("node/node").canonicalize().ok();
+    if has("node") { "node".into() } else { brought().map_or_else(|| "node".into(), |path| path.display().to_string()) }
+}
+
 macro_rules! everything {
     () => {
         match everything() {
@@ -41,7 +46,7 @@ struct Served(Child, u16);
 impl Served {
     fn new(folder: &std::path::Path, mode: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut command = Command::new("node");
+        let mut command = Command::new(node());
         command.arg(folder.join(PACKAGE)).arg(mode).env("PORT", port.to_string());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
@@ -63,13 +68,17 @@ impl Drop for Served {
 /// A policy under which commands may also read the server's own files.
 fn policy(space: &Space, folder: &std::path::Path) -> String {
     let path = space.path("policy.toml");
-    fs::write(&path, format!("name = \"with-everything\"\nextends = \"build\"\n[fs]\nexec = [{:?}]\n", folder.display().to_string()))
-        .unwrap();
+    let mut granted = vec![folder.display().to_string()];
+    // The folder of a Node that is not the system's.
+    granted.extend(
+        PathBuf::from(node()).parent().and_then(|bin| bin.parent()).map(|root| root.display().to_string()).filter(|root| !root.is_empty()),
+    );
+    fs::write(&path, format!("name = \"with-everything\"\nextends = \"build\"\n[fs]\nexec = {granted:?}\n")).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 fn stdio(folder: &std::path::Path) -> Value {
-    json!({"command": "node", "args": [folder.join(PACKAGE), "stdio"], "startup_timeout": 60_000, "required": true})
+    json!({"command": node(), "args": [folder.join(PACKAGE), "stdio"], "startup_timeout": 60_000, "required": true})
 }
 
 fn check(ran: &Ran) {

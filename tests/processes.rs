@@ -14,13 +14,13 @@ const RUNGS: [&[&str]; 2] = [&[], &["--without-namespaces"]];
 const LATE: Duration = Duration::from_millis(2500);
 
 /// A number of seconds to sleep that no other process sleeps.
-fn mark() -> String {
+pub(crate) fn mark() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("777.{}{:04}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Processes that have this word among their arguments.
-fn alive(word: &str) -> Vec<i32> {
+pub(crate) fn alive(word: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -33,7 +33,7 @@ fn alive(word: &str) -> Vec<i32> {
 }
 
 /// Waits until the condition holds; says whether it came to that.
-fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
+pub(crate) fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + time;
     loop {
         if holds() {

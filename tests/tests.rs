@@ -15,6 +15,7 @@ mod escapes;
 mod house_rules;
 mod mcp_client;
 mod mcp_everything;
+mod mcp_server;
 mod new_tool;
 mod processes;
 mod protected;

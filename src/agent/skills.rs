@@ -12,6 +12,7 @@ use crate::policy::Access;
 use crate::policy::skill_homes::Home;
 use crate::session::{Call, Session};
 use crate::skills::folder::{Entry, Script};
+use crate::skills::front_matter::shorten;
 use crate::skills::{MOST, Place, Skill};
 use crate::tools::sandbox_bash::SandboxBash;
 use crate::tools::skill_reader::{Reply, Request, SKILL_READER};
@@ -24,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 /// The most bytes of a skill's text that are shown at once.
 const SHOWN: usize = 60_000;
+/// The most characters of all descriptions in the system text.
+const DESCRIPTIONS: usize = 24_000;
 /// Programs for scripts that cannot be executed as they are, by the ending of their names.
 const INTERPRETERS: &[(&str, &str)] = &[
     ("sh", "bash"),
@@ -115,12 +118,13 @@ impl<'a> Skills<'a> {
             text.push_str(" When a task is of such a kind, call `load_skill` before you begin with it.");
         }
         text.push_str("\n<available_skills>\n");
+        let most = DESCRIPTIONS / self.known.len();
         for known in &self.known {
             let _ = writeln!(
                 text,
                 "<skill>\n<name>{}</name>\n<description>{}</description>\n<location>{}</location>\n</skill>",
                 escaped(&known.skill.name),
-                escaped(&known.skill.description),
+                escaped(&shorten(&known.skill.description, most)),
                 escaped(&known.location)
             );
         }

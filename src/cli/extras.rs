@@ -80,20 +80,23 @@ impl Extras {
         let mut opened = Opened { session, skills: None, servers: None };
         let trusted = setup.details().trust() == Trust::Own;
         if !self.no_skills {
-            let Search { mut skills, notes: found } = Skills::find(session, trusted, homes).await?;
-            notes.extend(found);
-            if !self.skills.is_empty() {
-                let missing = skills.keep(&self.skills);
-                if !missing.is_empty() {
-                    say(&notes);
-                    let mut fault = Fault::new(FaultCode::MissingRequirement, format!("there is no skill {}", missing.join(", ")));
-                    if !trusted {
-                        fault = fault.hint("the tree is not trusted, so its own skills are not loaded");
+            match Skills::find(session, trusted, homes).await {
+                Ok(Search { mut skills, notes: found }) => {
+                    notes.extend(found);
+                    let missing = if self.skills.is_empty() { Vec::new() } else { skills.keep(&self.skills) };
+                    if !missing.is_empty() {
+                        say(&notes);
+                        let fault = Fault::new(FaultCode::MissingRequirement, format!("there is no skill {}", missing.join(", ")));
+                        return Err(match trusted {
+                            true => fault,
+                            false => fault.hint("the tree is not trusted, so its own skills are not loaded"),
+                        });
                     }
-                    return Err(fault);
+                    opened.skills = Some(skills);
                 }
+                Err(fault) if self.skills.is_empty() => notes.push(format!("skills could not be looked for: {fault}")),
+                Err(fault) => return Err(Fault::new(FaultCode::MissingRequirement, format!("skills could not be looked for: {fault}"))),
             }
-            opened.skills = Some(skills);
         }
         if !self.no_mcp {
             let Read { servers, mut wrong, notes: read } = self.servers(setup)?;
@@ -124,7 +127,7 @@ impl Extras {
         let here = setup.here();
         let settings = here.folder("XDG_CONFIG_HOME").or_else(|| here.in_home(".config"));
         if let Some(file) = settings.map(|settings| settings.join(OWN_SERVERS))
-            && !file.starts_with(&setup.charter().base)
+            && !file.canonicalize().is_ok_and(|file| file.starts_with(&setup.charter().base))
             && let Some(text) = read_file(&file)?
         {
             add(&mut all, config::read(&text, &file.display().to_string(), &of_the_person)?);

@@ -1,10 +1,12 @@
 //! What a person types. The only module that prints and reads environment variables; one file a verb.
 
+mod client_setup;
 mod demo;
 mod doctor;
 mod exec;
 mod extras;
 mod journal;
+mod mcp;
 mod policy;
 mod run;
 pub mod setup;
@@ -33,6 +35,9 @@ struct Cli {
     verb: Verb,
 }
 
+/// The policy of who names none.
+const DEFAULT_POLICY: &str = "build";
+
 /// Flags that every verb takes.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
@@ -40,7 +45,7 @@ pub(crate) struct Common {
     #[arg(long, short = 'w', global = true, value_name = "DIR", help_heading = "Common options")]
     workspace: Option<PathBuf>,
     /// What is permitted: observe, edit, build, …, or a policy file
-    #[arg(long, short = 'p', global = true, value_name = "NAME or FILE", default_value = "build", help_heading = "Common options")]
+    #[arg(long, short = 'p', global = true, value_name = "NAME or FILE", default_value = DEFAULT_POLICY, help_heading = "Common options")]
     policy: String,
     /// Print JSON for machines
     #[arg(long, global = true, help_heading = "Common options")]
@@ -77,6 +82,8 @@ enum Verb {
     Tool(tool::Tool),
     /// Show the tools as a model would be given them
     Tools(tools::Tools),
+    /// Serve the tools to an MCP client
+    Mcp(mcp::Mcp),
     /// Show what a policy means here
     Policy(policy::Policy),
     /// Show what this machine can enforce, and what is missing
@@ -111,6 +118,7 @@ pub fn main(registry: Registry) -> i32 {
         Verb::Run(verb) => verb.run(common, registry),
         Verb::Tool(verb) => verb.run(common, registry),
         Verb::Tools(verb) => verb.run(common, registry),
+        Verb::Mcp(verb) => verb.run(common, registry),
         Verb::Policy(verb) => verb.run(common),
         Verb::Doctor(verb) => verb.run(common),
         Verb::Completions { shell } => {

@@ -26,6 +26,20 @@ pub fn schema<A: JsonSchema>() -> Value {
     schema
 }
 
+/// The JSON Schema of the facts that a tool answers with, as they are written: nothing behind a `$ref`, and open, for warnings may be added.
+pub fn schema_of_facts<D: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<D>().to_value();
+    if let Value::Object(schema) = &mut schema {
+        schema.remove("title");
+        schema.remove("description");
+    }
+    schema
+}
+
 /// Reads the arguments of a call by the tool's schema; returns them repaired, with a warning for each repair.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 /// The facts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Created {
     /// Where it was made, links resolved.
     path: String,
@@ -64,6 +64,10 @@ impl Spec for Create {
         ("text", "content"),
     ];
     const TAKES_REST: bool = true;
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
+    }
 }
 
 impl Tool for Create {

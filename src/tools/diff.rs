@@ -30,7 +30,7 @@ pub struct Diff {
 }
 
 /// What of a diff is not shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct DiffTruncation {
     /// Lines shown.
     pub shown_lines: usize,

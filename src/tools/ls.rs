@@ -77,7 +77,7 @@ enum Sort {
 }
 
 /// What `ls` found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Listing {
     path: String,
     entries: Vec<Item>,
@@ -89,7 +89,7 @@ pub struct Listing {
     skipped: Vec<Skipped>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct Item {
     /// The path from the folder that is listed.
     name: String,
@@ -133,6 +133,10 @@ impl Spec for Ls {
         ("sort_by", "sort"),
         ("exclude", "ignore"),
     ];
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
+    }
 }
 
 impl Tool for Ls {

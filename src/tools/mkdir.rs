@@ -16,7 +16,7 @@ pub struct Args {
 }
 
 /// The facts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Made {
     /// The folder, links resolved.
     path: String,
@@ -41,6 +41,10 @@ impl Spec for Mkdir {
     const EXAMPLE: &'static str = r#"{"path": "src/util"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] =
         &[("dir", "path"), ("directory", "path"), ("dir_path", "path"), ("folder", "path"), ("file_path", "path"), ("filePath", "path")];
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
+    }
 }
 
 impl Tool for Mkdir {

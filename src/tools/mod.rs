@@ -95,6 +95,11 @@ pub trait Spec: Send + Sync + 'static {
     /// Whether the last string argument of a positional text call takes all the rest, commas included.
     const TAKES_REST: bool = false;
 
+    /// The JSON Schema of the facts of a success. `schema_of_facts::<Self::Data>` of [`args`] makes it from the struct.
+    fn facts() -> Value {
+        serde_json::json!({"type": "object"})
+    }
+
     /// Rewrites arguments that no plain synonym can express (`head: 5` is `limit: 5`), before the schema is checked.
     /// Each rewriting is named in the returned warnings.
     ///
@@ -307,6 +312,10 @@ pub trait AnyTool: Send + Sync {
     fn takes_rest(&self) -> bool;
     /// The pure JSON Schema of the arguments.
     fn schema(&self) -> Value;
+    /// The JSON Schema of the facts of a success.
+    fn facts(&self) -> Value {
+        serde_json::json!({"type": "object"})
+    }
     /// Reads arguments strictly by the schema and tolerantly in form; see [`args::read`].
     ///
     /// # Errors
@@ -360,6 +369,9 @@ macro_rules! any_tool_by_spec {
         }
         fn schema(&self) -> Value {
             args::schema::<T::Args>()
+        }
+        fn facts(&self) -> Value {
+            T::facts()
         }
         fn read(&self, args: Value) -> Result<(Value, Vec<String>), Fault> {
             args::read::<T>(args)

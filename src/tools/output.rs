@@ -23,7 +23,7 @@ pub struct Shown {
 }
 
 /// How much of an output is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Cut {
     /// Lines of which the end is shown.
     pub shown_lines: u64,

@@ -10,7 +10,7 @@ pub(crate) const BUDGET: usize = 50 * 1024;
 pub(crate) const LARGE_BUDGET: usize = 512 * 1024;
 
 /// What was cut from a list, and how to get the rest. Absent when nothing was cut.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct Truncation {
     /// How many are in this answer.
     pub(crate) shown: u64,

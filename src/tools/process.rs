@@ -80,7 +80,7 @@ pub struct Reply {
 }
 
 /// A background process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Status {
     /// The id: `p1`, `p2`, …
     pub id: String,
@@ -136,7 +136,7 @@ pub trait ProcessTool: Spec {
 const SHOWN: usize = 20_000;
 
 /// The facts about one process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Facts {
     /// The process.
     #[serde(flatten)]
@@ -214,7 +214,7 @@ impl Render for Facts {
 }
 
 /// All processes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Listed {
     /// They, in the order in which they were started.
     pub processes: Vec<Status>,

@@ -55,7 +55,7 @@ pub struct Args {
 }
 
 /// The facts of a command.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Facts {
     /// The exit code, when it ended by itself.
     pub exit_code: Option<i32>,
@@ -86,6 +86,7 @@ pub struct Facts {
     /// Things to know (the folder was gone …).
     pub notices: Vec<String>,
     /// What the sandbox refused.
+    #[schemars(with = "Vec<serde_json::Map<String, Value>>")]
     pub denials: Vec<Value>,
     /// Where the whole output can be read.
     pub spool: Option<String>,
@@ -132,6 +133,10 @@ impl Spec for SandboxBash {
 
     fn prepare(args: &mut Data) -> Result<Vec<String>, Fault> {
         tolerance::prepare(args)
+    }
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
     }
 }
 

@@ -57,7 +57,7 @@ pub enum Mode {
 }
 
 /// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// The file is new.
@@ -71,7 +71,7 @@ pub enum Action {
 }
 
 /// The facts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Written {
     /// Where it was written, links resolved.
     path: String,
@@ -155,6 +155,10 @@ impl Spec for Write {
         ("text", "content"),
     ];
     const TAKES_REST: bool = true;
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
+    }
 }
 
 impl Tool for Write {

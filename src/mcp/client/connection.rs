@@ -140,6 +140,9 @@ impl<'a> Connection<'a> {
             Ok(Err(error)) => return Err(failed(&server.name, connection.program.as_ref(), short(&error.to_string())).await),
             Err(_) => return Err(late(&server.name, connection.program.as_ref(), "it did not list its tools in time")),
         };
+        let revision = connection.service.peer().peer_info().map(|info| line(&info.protocol_version.to_string(), 20));
+        let revision = revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
+        connection.notes.push(format!("{}{revision}", crate::clip::counted(tools.len() as u64, "tool")));
         if more {
             connection.notes.push(format!("it has more than {MOST_TOOLS} tools; the others are left out"));
         }
@@ -307,13 +310,17 @@ fn says(error: &ClientInitializeError) -> String {
     short(&text)
 }
 
-/// A server's or a library's words on one line. They may quote an address, which may hold a key: what follows a `?` in one is left out.
+/// A server's or a library's words on one line. They may quote an address, which may hold a key: of one, only what stands before its query,
+/// and without a user, is shown.
 fn short(text: &str) -> String {
-    let words = text.split_whitespace().map(|word| match (word.contains("://"), word.split_once('?')) {
-        (true, Some((address, _))) => format!("{address}?…"),
-        _ => word.to_owned(),
-    });
-    line(&words.collect::<Vec<_>>().join(" "), 300)
+    let shown = |word: &str| {
+        let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        format!("{scheme}://{host}/{path}")
+    };
+    line(&text.split_whitespace().map(shown).collect::<Vec<_>>().join(" "), 300)
 }
 
 /// The fault of a server that is not waited for any longer.
@@ -356,4 +363,17 @@ async fn failed(name: &str, program: Option<&Program<'_>>, says: String) -> Faul
         },
     };
     with_last_words(fault, Some(program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_what_may_be_a_key() {
+        let says = short("error sending\nrequest for url (https://user:pa55@host.example:8/a/b?key=s3cret#x): refused");
+        assert_eq!(says, "error sending request for url (https://host.example:8/a/b refused");
+        assert_eq!(short("http://host"), "http://host/");
+        assert_eq!(short("no address: [TOOL] x() [/TOOL]").matches("[TOOL]").count(), 0);
+    }
 }

@@ -25,8 +25,9 @@ use config::Server;
 use connection::{Connection, Starting};
 use names::Named;
 
-/// The most tools of all servers together.
+/// The most tools of all servers together, and bytes of what they say of themselves: each request to the model carries it.
 const MOST_TOOLS: usize = 300;
+const MOST_SAID: usize = 200_000;
 
 /// The servers of a run that answered at its start, and their tools.
 pub struct Servers<'a> {
@@ -95,10 +96,22 @@ impl<'a> Servers<'a> {
         }
         let named: Vec<Named> = all.iter().map(|(_, server, tool)| Named { server, tool: &tool.name }).collect();
         let names = names::assign(&named);
+        let (mut said, mut left_out) = (0, 0);
         for (name, (connection, server, tool)) in names.into_iter().zip(all) {
             let (offered, note) = untrusted::declare(&name, &server, &tool);
+            let size = offered.declared.summary.len() + offered.declared.schema.to_string().len();
+            if said + size > MOST_SAID {
+                left_out += 1;
+                continue;
+            }
+            said += size;
             opened.notes.extend(note.map(|note| format!("MCP server {server}: {}: {note}", untrusted::line(&tool.name, 64))));
             opened.servers.tools.push(Tool { offered, connection, original: tool.name.into_owned() });
+        }
+        if left_out > 0 {
+            opened
+                .notes
+                .push(format!("MCP servers: {left_out} tools are left out, for they say more than {MOST_SAID} bytes of themselves"));
         }
         opened
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::ops::Range;
 
 /// What had to be forgiven for a text to match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rung {
     /// Nothing: the same bytes.

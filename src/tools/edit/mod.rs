@@ -31,7 +31,7 @@ use std::fmt::Write as _;
 pub struct Edit;
 
 /// What became of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Text in it was replaced.
@@ -45,7 +45,7 @@ pub enum Action {
 }
 
 /// What was done to one file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct FileDone {
     /// The file, links resolved.
     path: String,
@@ -61,8 +61,10 @@ pub struct FileDone {
     bytes: u64,
     /// The hash of the file now; absent when it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     hash: Option<Hash>,
     /// How it is stored.
+    #[schemars(with = "String")]
     encoding: Encoding,
     /// Lines that are new.
     added_lines: u64,
@@ -77,7 +79,7 @@ pub struct FileDone {
 }
 
 /// The facts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Edited {
     /// What was done to the file of `path`.
     #[serde(flatten)]
@@ -168,6 +170,10 @@ impl Spec for Edit {
 
     fn prepare(args: &mut Data) -> Result<Vec<String>, Fault> {
         call::prepare(args)
+    }
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
     }
 }
 

@@ -20,7 +20,7 @@ const SHOWN_LINES: usize = 12;
 const SHOWN_CHARS: usize = 240;
 
 /// The nearest region.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Near {
     /// Its first line, 1-based.
     pub first_line: usize,

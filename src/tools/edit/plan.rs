@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 /// What an edit came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verdict {
     /// Which edit, from 1.
     pub edit: usize,

@@ -88,7 +88,7 @@ enum Sort {
 }
 
 /// What `find` found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Found {
     entries: Vec<Item>,
     total: u64,
@@ -101,7 +101,7 @@ pub struct Found {
     skipped: Vec<Skipped>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct Item {
     path: String,
     #[serde(rename = "type")]
@@ -146,6 +146,10 @@ impl Spec for Find {
         let insensitive = sensitive == serde_json::Value::Bool(false);
         args.entry("ignore_case").or_insert_with(|| insensitive.into());
         Ok(vec![format!("case_sensitive was read as ignore_case: {insensitive}")])
+    }
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
     }
 }
 

@@ -11,7 +11,7 @@ const WHOLE: usize = 500;
 const BEFORE: usize = 150;
 
 /// What a line is in a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
     /// It matches, or a match begins in it.
@@ -23,7 +23,7 @@ pub(super) enum Role {
 }
 
 /// A line of a result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct Line {
     /// Its number, from 1.
     pub(super) line: u64,

@@ -130,7 +130,7 @@ enum Sort {
 }
 
 /// What `grep` found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Found {
     output_mode: Mode,
     /// `linear`, or `bounded` for look-around and back-references.
@@ -157,7 +157,7 @@ pub struct Found {
     notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct FileFound {
     path: String,
     /// Matching lines of the file in all; not known in the mode `files`.
@@ -167,7 +167,7 @@ struct FileFound {
     lines: Vec<Line>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
 struct IgnoredHits {
     matches: u64,
     files: u64,
@@ -239,6 +239,10 @@ impl Spec for Grep {
         // Lines are always numbered.
         args.shift_remove("-n");
         Ok(warnings)
+    }
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Search<'a> {
 }
 
 /// What became of the files that were looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub(super) struct Counts {
     /// Files that were searched.
     pub(super) searched: u64,

@@ -62,7 +62,7 @@ enum Format {
 }
 
 /// What `read` read.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum Content {
     /// Lines.
@@ -72,7 +72,7 @@ pub enum Content {
 }
 
 /// A window of lines.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Text {
     path: String,
     /// The lines with their line ends, as they are in the file; what is no character is escaped.
@@ -85,14 +85,17 @@ pub struct Text {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     at_least: bool,
     total_bytes: u64,
+    #[schemars(with = "String")]
     eol: Eol,
     bom: bool,
     final_newline: Option<bool>,
+    #[schemars(with = "String")]
     encoding: Encoding,
     format: Format,
     mode: String,
     mtime: String,
     /// Of the whole content; null for large files.
+    #[schemars(with = "Option<String>")]
     hash: Option<Hash>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     long_lines: Vec<LongLine>,
@@ -104,7 +107,7 @@ pub struct Text {
 }
 
 /// A line that is not shown whole.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 struct LongLine {
     line: i64,
     /// Bytes before what is shown.
@@ -117,7 +120,7 @@ struct LongLine {
 }
 
 /// What was cut, and how to get the rest.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 struct Truncation {
     shown_lines: u64,
     total_lines: u64,
@@ -131,7 +134,7 @@ struct Truncation {
 }
 
 /// A picture.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Picture {
     path: String,
     #[serde(rename = "type")]
@@ -141,6 +144,7 @@ pub struct Picture {
     total_bytes: u64,
     mode: String,
     mtime: String,
+    #[schemars(with = "Option<String>")]
     hash: Option<Hash>,
     /// The content, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,6 +176,10 @@ impl Spec for Read {
 
     fn prepare(args: &mut Data) -> Result<Vec<String>, Fault> {
         names::prepare(args)
+    }
+
+    fn facts() -> serde_json::Value {
+        crate::tools::args::schema_of_facts::<Self::Data>()
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) trait Visit: Send {
 }
 
 /// A folder that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub(crate) struct Skipped {
     /// The path from the base, escaped.
     pub(crate) path: String,

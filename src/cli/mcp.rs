@@ -1,0 +1,221 @@
+//! `bailiwick mcp`: the tools as an MCP server, on standard input and output or over HTTP.
+
+use super::{Common, Registry, cannot_confine, client_setup, say_fault, setup};
+use crate::envelope::{Fault, FaultCode};
+use crate::exit_code::ExitCode;
+use crate::mcp::server::{self, http};
+use crate::session::{self, Session};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::pipe2;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The most bytes of a token file.
+const MOST_TOKEN: usize = 4096;
+
+/// A shorter token could be guessed.
+const LEAST_TOKEN: usize = 16;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Mcp {
+    /// Serve Streamable HTTP on this address (HOST:PORT, or PORT on loopback) instead of standard input and output
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// A file with the bearer token that HTTP clients have to show; required where ADDR is not loopback
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
+    /// A further name under which clients reach the server, NAME or NAME:PORT (repeat for several)
+    #[arg(long, value_name = "NAME", requires = "http")]
+    allow_host: Vec<String>,
+    /// A web origin whose pages may connect, http(s)://NAME:PORT (repeat for several)
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    allow_origin: Vec<String>,
+    /// Print the line that makes this server known to a client, and do nothing else
+    #[arg(long, value_name = "CLIENT", value_enum, conflicts_with = "http")]
+    print_config: Option<client_setup::Client>,
+}
+
+impl Mcp {
+    /// 0 the peer has gone or we were told to stop, 1 it failed, 2 usage, 3 cannot confine.
+    pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
+        if let Some(client) = self.print_config {
+            return client_setup::print(client, common);
+        }
+        match self.serve(common, registry) {
+            Ok(()) => ExitCode::Done,
+            Err(fault) => {
+                say_fault(&fault);
+                match fault.code() {
+                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
+                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments => ExitCode::Usage,
+                    _ => ExitCode::Failed,
+                }
+            }
+        }
+    }
+
+    fn serve(self, common: &Common, registry: Registry) -> Result<(), Fault> {
+        let gate = self.gate()?;
+        let listener = self.http.as_deref().map(bind).transpose()?;
+        let setup = setup::Setup::new(common)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let result = runtime.block_on(async {
+            let stop = stop()?;
+            // Before the session, which makes this process one that may not look into its own /proc.
+            let stdio = if listener.is_none() { Some((input()?, output()?)) } else { None };
+            let session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
+            let served = match (listener, stdio) {
+                (Some(listener), _) => {
+                    let address = listener.local_addr().map_err(broken)?;
+                    anstream::eprintln!("bailiwick: MCP on http://{address}{}", http::PATH);
+                    http::serve(&session, listener, gate, stop).await
+                }
+                (None, Some((input, output))) => server::serve_stdio(&session, input, output, stop).await,
+                (None, None) => Ok(()),
+            };
+            for undone in session.finish().await {
+                anstream::eprintln!("bailiwick: {undone}");
+            }
+            served
+        });
+        result
+    }
+
+    fn gate(&self) -> Result<http::Gate, Fault> {
+        let token = self.token_file.as_deref().map(token).transpose()?;
+        Ok(http::Gate { token, hosts: self.allow_host.clone(), origins: self.allow_origin.clone() })
+    }
+}
+
+/// Comes when the person or the system wants the server to end.
+fn stop() -> Result<impl Future<Output = ()>, Fault> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(broken)?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+    })
+}
+
+/// The listener of an address as it is typed.
+fn bind(address: &str) -> Result<TcpListener, Fault> {
+    let wrong = |error: io::Error| {
+        Fault::new(FaultCode::InvalidArguments, format!("--http {address}: {error}"))
+            .hint("for example --http 127.0.0.1:8000 or --http 8000")
+    };
+    let addresses: Vec<SocketAddr> = match address.trim_start_matches(':').parse::<u16>() {
+        Ok(port) => vec![SocketAddr::from(([127, 0, 0, 1], port))],
+        Err(_) => address.to_socket_addrs().map_err(wrong)?.collect(),
+    };
+    TcpListener::bind(&*addresses).map_err(wrong)
+}
+
+/// The token, from a file that only its owner can read.
+fn token(path: &Path) -> Result<String, Fault> {
+    let wrong = |why: String| Fault::new(FaultCode::InvalidArguments, format!("--token-file {}: {why}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mode = file.metadata().map_err(|error| wrong(error.to_string()))?.mode();
+    if mode & 0o077 != 0 {
+        return Err(wrong(format!("others may read it (mode {:o})", mode & 0o777)).hint("chmod 600 it"));
+    }
+    let mut text = String::new();
+    file.take(MOST_TOKEN as u64 + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    let token = text.trim();
+    match token.len() {
+        length if length < LEAST_TOKEN => Err(wrong(format!("the token has fewer than {LEAST_TOKEN} bytes"))),
+        length if length > MOST_TOKEN => Err(wrong(format!("the token has more than {MOST_TOKEN} bytes"))),
+        _ if token.bytes().any(|byte| !byte.is_ascii_graphic()) => Err(wrong("the token has bytes that no header can carry".into())),
+        _ => Ok(token.to_owned()),
+    }
+}
+
+/// What kind of thing a descriptor is.
+fn kind(fd: impl AsFd) -> Option<SFlag> {
+    let mode = fstat(fd).ok()?.st_mode;
+    Some(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()))
+}
+
+/// Standard input as something that can be waited for.
+fn input() -> Result<Box<dyn AsyncRead + Send + Unpin>, Fault> {
+    let stdin = io::stdin();
+    match kind(&stdin) {
+        Some(SFlag::S_IFIFO) => Ok(Box::new(pipe::Receiver::from_file(reopened(&stdin, OpenOptions::new().read(true))?).map_err(broken)?)),
+        Some(SFlag::S_IFSOCK) => Ok(Box::new(socket(&stdin)?)),
+        // A file or a terminal: a thread waits for it.
+        _ => {
+            let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from).map_err(broken)?;
+            std::thread::spawn(move || io::copy(&mut stdin.lock(), &mut File::from(write)));
+            Ok(Box::new(pipe::Receiver::from_owned_fd(read).map_err(broken)?))
+        }
+    }
+}
+
+/// Standard output, likewise.
+fn output() -> Result<Box<dyn AsyncWrite + Send + Unpin>, Fault> {
+    let stdout = io::stdout();
+    match kind(&stdout) {
+        Some(SFlag::S_IFIFO) => Ok(Box::new(pipe::Sender::from_file(reopened(&stdout, OpenOptions::new().write(true))?).map_err(broken)?)),
+        Some(SFlag::S_IFSOCK) => Ok(Box::new(socket(&stdout)?)),
+        _ => Ok(Box::new(AtOnce(File::from(owned(&stdout)?)))),
+    }
+}
+
+/// A file or a terminal, which takes what is written without being waited for.
+struct AtOnce(File);
+
+impl AsyncWrite for AtOnce {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(self.0.write(bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.0.flush())
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
+    }
+}
+
+/// The same pipe with a state of its own: others who have this end do not get to wait less because of us.
+fn reopened(fd: impl AsFd, options: &mut OpenOptions) -> Result<File, Fault> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    match options.custom_flags(libc::O_NONBLOCK).open(path) {
+        Ok(file) => Ok(file),
+        // Another user's pipe that we were given.
+        Err(_) => {
+            let file = File::from(owned(fd)?);
+            fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from).map_err(broken)?;
+            Ok(file)
+        }
+    }
+}
+
+fn socket(fd: impl AsFd) -> Result<UnixStream, Fault> {
+    let stream = std::os::unix::net::UnixStream::from(owned(fd)?);
+    stream.set_nonblocking(true).map_err(broken)?;
+    UnixStream::from_std(stream).map_err(broken)
+}
+
+fn owned(fd: impl AsFd) -> Result<OwnedFd, Fault> {
+    fd.as_fd().try_clone_to_owned().map_err(broken)
+}
+
+fn broken(error: io::Error) -> Fault {
+    Fault::new(FaultCode::Internal, error.to_string())
+}
