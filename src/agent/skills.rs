@@ -3,6 +3,8 @@
 //! Skills are found and read in a `Look` jail, and their scripts run as commands do: in an `Execute` jail, under the policy, between two
 //! looks at the protected names. What a skill would like to be allowed is told and never obeyed.
 
+mod shell_line;
+
 use super::extra::{Answering, Extra};
 use super::prompt::Offered;
 use crate::clip;
@@ -11,7 +13,7 @@ use crate::envelope::{Data, Fault, FaultCode};
 use crate::policy::Access;
 use crate::policy::skill_homes::Home;
 use crate::session::{Call, Session};
-use crate::skills::folder::{Entry, Script};
+use crate::skills::folder::Entry;
 use crate::skills::front_matter::shorten;
 use crate::skills::{MOST, Place, Skill};
 use crate::tools::sandbox_bash::SandboxBash;
@@ -21,27 +23,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The most bytes of a skill's text that are shown at once.
 const SHOWN: usize = 60_000;
 /// The most characters of all descriptions in the system text.
 const DESCRIPTIONS: usize = 24_000;
-/// Programs for scripts that cannot be executed as they are, by the ending of their names.
-const INTERPRETERS: &[(&str, &str)] = &[
-    ("sh", "bash"),
-    ("bash", "bash"),
-    ("py", "python3"),
-    ("js", "node"),
-    ("mjs", "node"),
-    ("cjs", "node"),
-    ("rb", "ruby"),
-    ("pl", "perl"),
-    ("php", "php"),
-    ("lua", "lua"),
-    ("r", "Rscript"),
-];
-
 /// The shell, as scripts of skills are run by it, whether commands are offered to the model or not.
 static SHELL: ByCommand<SandboxBash> = ByCommand::NEW;
 
@@ -195,7 +182,7 @@ impl<'a> Skills<'a> {
         let found = found.ok_or_else(|| Fault::new(FaultCode::MalformedReply, "the jail's answer was none"))?;
         // What is run is looked up once more, by this path and under the policy. Whoever could change it in between could run a command.
         let folder = self.folder(&known.place);
-        let command = compose(&self.session.charter().base, &folder, &found, &args.unwrap_or_default())?;
+        let command = shell_line::compose(&self.session.charter().base, &folder, &found, &args.unwrap_or_default())?;
         let mut call = json!({ "command": command });
         if let Some(stdin) = stdin {
             call["stdin"] = stdin.into();
@@ -268,49 +255,6 @@ impl Extra for Skills<'_> {
             _ => None,
         }
     }
-}
-
-/// A line for the shell that runs a script with the base as its current folder and leaves the shell as it was.
-fn compose(base: &Path, folder: &Path, script: &Script, args: &[String]) -> Result<String, Fault> {
-    let name = crate::workspace::escape::name(&script.path);
-    let path = folder.join(&name);
-    let quoted = |path: &Path| quote(path.to_str().unwrap_or_default());
-    if path.to_str().is_none() || base.to_str().is_none() {
-        return Err(Fault::new(FaultCode::CommandNotStarted, format!("{}: its path is not UTF-8", script.path)));
-    }
-    if args.iter().any(|arg| arg.contains('\0')) {
-        return Err(Fault::new(FaultCode::InvalidArguments, "an argument of a program holds no NUL character"));
-    }
-    let ending = Path::new(&name).extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let known = INTERPRETERS.iter().find(|(of, _)| *of == ending).map(|(_, program)| (*program).to_owned());
-    let interpreter = match (script.executable && script.interpreter.is_some(), known, &script.interpreter) {
-        (true, ..) => None,
-        (false, Some(program), _) => Some(program),
-        // The words of the first line, as the kernel would take them: a program and one argument.
-        (false, None, Some(line)) => {
-            let (program, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            let rest = rest.trim();
-            Some(if rest.is_empty() { quote(program) } else { format!("{} {}", quote(program), quote(rest)) })
-        }
-        (false, None, None) if script.executable => None,
-        (false, None, None) => {
-            return Err(Fault::new(
-                FaultCode::CommandNotStarted,
-                format!("{} is not executable, and nothing says what runs it", script.path),
-            )
-            .hint("a first line such as #!/usr/bin/env python3, or an ending such as .py or .sh, would"));
-        }
-    };
-    let mut words = vec![format!("SKILL_DIR={}", quoted(folder)), "exec".into()];
-    words.extend(interpreter);
-    words.push(quoted(&path));
-    words.extend(args.iter().map(|arg| quote(arg)));
-    Ok(format!("( cd -- {} && {} )", quoted(base), words.join(" ")))
-}
-
-/// A word for the shell that means itself.
-fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Text for between two tags.
@@ -494,32 +438,6 @@ impl Spec for ExecuteSkillScript {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn script(path: &str, executable: bool, interpreter: Option<&str>) -> Script {
-        Script { path: path.into(), executable, interpreter: interpreter.map(Into::into) }
-    }
-
-    #[test]
-    fn a_script_is_run_as_its_ending_or_its_first_line_says() {
-        let line = |script: &Script, args: &[&str]| {
-            let args: Vec<String> = args.iter().map(|arg| (*arg).into()).collect();
-            compose(Path::new("/ws"), Path::new("/ws/it's"), script, &args)
-        };
-        let head = r"( cd -- '/ws' && SKILL_DIR='/ws/it'\''s' exec ";
-        for (script, says) in [
-            (script("a.py", false, None), r"python3 '/ws/it'\''s/a.py' )"),
-            (script("a.py", true, Some("/usr/bin/python3")), r"'/ws/it'\''s/a.py' )"),
-            (script("a", false, Some("/usr/bin/env bash")), r"'/usr/bin/env' 'bash' '/ws/it'\''s/a' )"),
-            (script("a", false, Some("/bin/x;id -a $(id)")), r"'/bin/x;id' '-a $(id)' '/ws/it'\''s/a' )"),
-            (script("bin", true, None), r"'/ws/it'\''s/bin' )"),
-            (script("A.SH", true, None), r"bash '/ws/it'\''s/A.SH' )"),
-        ] {
-            assert_eq!(line(&script, &[]).unwrap(), format!("{head}{says}"));
-        }
-        assert!(line(&script("a.sh", false, None), &["$(id)", "'", "-n"]).unwrap().ends_with(r"/a.sh' '$(id)' ''\''' '-n' )"));
-        assert_eq!(line(&script("a.txt", false, None), &[]).unwrap_err().code(), FaultCode::CommandNotStarted);
-        assert_eq!(line(&script("a.sh", false, None), &["\0"]).unwrap_err().code(), FaultCode::InvalidArguments);
-    }
 
     #[test]
     fn a_description_cannot_leave_its_place() {

@@ -14,6 +14,7 @@ use crate::policy::Charter;
 use crate::policy::file::Trust;
 use crate::policy::skill_homes::{self, Home};
 use crate::session::Session;
+use crate::skills::front_matter::one_line;
 use crate::workspace::RelPath;
 use std::path::{Path, PathBuf};
 
@@ -108,7 +109,10 @@ impl Extras {
             notes.extend(wrong.iter().map(|(name, why, _)| format!("no MCP server {name}: {why}")));
             if !required.is_empty() {
                 say(&notes);
-                return Err(Fault::new(FaultCode::MissingRequirement, format!("the MCP server {} is required", required.join(", "))));
+                return Err(Fault::new(
+                    FaultCode::MissingRequirement,
+                    one_line(&format!("the MCP server {} is required", required.join(", "))),
+                ));
             }
             opened.servers = Some(servers).filter(|servers| !servers.is_empty());
         }
@@ -223,7 +227,8 @@ impl<'a> Opened<'a> {
 
 fn say(notes: &[String]) {
     for note in notes.iter().take(MOST_NOTES) {
-        anstream::eprintln!("bailiwick: {note}");
+        // Names of folders and servers are others' words, and could steer a terminal.
+        anstream::eprintln!("bailiwick: {}", one_line(note));
     }
     if notes.len() > MOST_NOTES {
         anstream::eprintln!("bailiwick: and {} more", notes.len() - MOST_NOTES);
