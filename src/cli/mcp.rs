@@ -68,9 +68,12 @@ impl Mcp {
     fn serve(self, common: &Common, registry: Registry) -> Result<(), Fault> {
         let gate = self.gate()?;
         let listener = self.http.as_deref().map(bind).transpose()?;
+        if let Some(listener) = &listener {
+            gate.check(listener.local_addr().map_err(broken)?)?;
+        }
         let setup = setup::Setup::new(common)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
-        let result = runtime.block_on(async {
+        runtime.block_on(async {
             let stop = stop()?;
             // Before the session, which makes this process one that may not look into its own /proc.
             let stdio = if listener.is_none() { Some((input()?, output()?)) } else { None };
@@ -88,8 +91,7 @@ impl Mcp {
                 anstream::eprintln!("bailiwick: {undone}");
             }
             served
-        });
-        result
+        })
     }
 
     fn gate(&self) -> Result<http::Gate, Fault> {

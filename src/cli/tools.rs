@@ -3,7 +3,7 @@
 use super::{Common, Registry, say_fault, setup};
 use crate::agent::prompt::{Capabilities, Offered, SessionOptions, toolset};
 use crate::dialect::schema::{Format, tools_as};
-use crate::envelope::Fault;
+use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::session::offered;
 use clap::ValueEnum;
@@ -47,13 +47,19 @@ impl Tools {
 
     fn listing(&self, common: &Common, registry: Registry) -> Result<(Value, String), Fault> {
         let setup = setup::Setup::resolved(&common.asked())?;
-        let offers: Vec<Offered> = offered(registry, setup.charter()).into_iter().map(Offered::of).collect();
+        let tools = offered(registry, setup.charter());
+        let offers: Vec<Offered> = tools.iter().map(|tool| Offered::of(*tool)).collect();
         let set = toolset(&Capabilities::default(), &SessionOptions::default(), &offers)?;
         let format = match self.format {
             Form::Text => Format::Text,
             Form::Openai => Format::OpenAi,
             Form::Anthropic => Format::Anthropic,
-            Form::Mcp => Format::Mcp,
+            // As a client of the server would be told.
+            Form::Mcp => {
+                let listed = serde_json::to_value(crate::mcp::server::listing(&tools, setup.charter().net));
+                let listed = listed.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+                return Ok((listed, crate::mcp::server::instructions(&tools)));
+            }
         };
         Ok((tools_as(&set.tools, format), set.instructions))
     }

@@ -1,10 +1,9 @@
 //! Schemas for models, and the list of tools in the form of each wire.
 //!
-//! Models and their servers stumble over `type: […]`, `$ref` and `format`; those are taken out for them. MCP gets the pure schema.
+//! Models and their servers stumble over `type: […]`, `$ref` and `format`; those are taken out for them.
 
 use super::{Declared, text};
 use crate::provider::{ToolSchema, anthropic, openai};
-use crate::tools::Access;
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 
@@ -22,8 +21,6 @@ pub enum Format {
     OpenAi,
     /// Anthropic Messages: `tools`.
     Anthropic,
-    /// The Model Context Protocol: `tools` of `tools/list`, with pure schemas.
-    Mcp,
 }
 
 /// The tools as a provider is told of them.
@@ -35,21 +32,10 @@ pub fn for_provider(tools: &[Declared]) -> Vec<ToolSchema> {
 
 /// The tools in the form of a wire: a list, or for [`Format::Text`] the teaching text.
 pub fn tools_as(tools: &[Declared], format: Format) -> Value {
-    let each = tools.iter();
     match format {
         Format::Text => text::teach_declared(tools).into(),
         Format::OpenAi => for_provider(tools).iter().map(openai::tool).collect(),
         Format::Anthropic => for_provider(tools).iter().map(anthropic::tool).collect(),
-        Format::Mcp => each
-            .map(|tool| {
-                let mut entry = json!({"name": tool.name, "description": tool.summary, "inputSchema": tool.schema});
-                if let Some(access) = tool.access {
-                    let look = access == Access::Look;
-                    entry["annotations"] = json!({"readOnlyHint": look, "destructiveHint": !look, "openWorldHint": false});
-                }
-                entry
-            })
-            .collect(),
     }
 }
 
@@ -167,6 +153,7 @@ fn merge(inner: Map<String, Value>, out: &mut Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::Access;
 
     #[test]
     fn what_models_do_not_take_is_gone() {
@@ -229,11 +216,6 @@ mod tests {
             json!([{"type": "function", "function": {"name": "ls", "description": "Lists.", "parameters": clean}}])
         );
         assert_eq!(tools_as(&tools, Format::Anthropic), json!([{"name": "ls", "description": "Lists.", "input_schema": clean}]));
-        assert_eq!(
-            tools_as(&tools, Format::Mcp),
-            json!([{"name": "ls", "description": "Lists.", "inputSchema": schema,
-                    "annotations": {"readOnlyHint": true, "destructiveHint": false, "openWorldHint": false}}])
-        );
         assert!(tools_as(&tools, Format::Text).as_str().unwrap().contains("\nls(path?): Lists.\n"));
     }
 }

@@ -95,7 +95,7 @@ impl Server {
         let identity = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         let config = ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(identity)
-            .with_instructions(instructions(session));
+            .with_instructions(instructions(session.tools()));
         let tools = session.tools().to_vec();
         let net = session.charter().net;
         (Self { about: Arc::new(About { config, listed: OnceLock::new(), net, tools }), window }, desk)
@@ -167,8 +167,8 @@ impl ServerHandler for Server {
 }
 
 /// What a client tells its model of us: only what holds with these tools.
-fn instructions(session: &Session) -> String {
-    let has = |name: &str| session.tools().iter().any(|tool| tool.name() == name);
+pub fn instructions(tools: &[&'static dyn AnyTool]) -> String {
+    let has = |name: &str| tools.iter().any(|tool| tool.name() == name);
     let mut parts = vec![
         "Tools on one folder, confined by the operating system. Paths are relative to its top folder; nothing outside of it can be reached. \
          Each result is {success, data, error}; a failure's data has a code, and often a hint that says what to do next. What a file or a \

@@ -252,6 +252,8 @@ fn beyond_loopback_a_token_is_required() {
     let mut everywhere = Served::start(space.command(["mcp", "--http", "0.0.0.0:0", "--allow-host", "localhost"].iter().chain(&flags)));
     everywhere.address = everywhere.address.replace("0.0.0.0", "127.0.0.1");
     let here = Served::of(&space, &flags);
+    let mut unnamed = Served::start(space.command(["mcp", "--http", "0.0.0.0:0"].iter().chain(&flags)));
+    unnamed.address = unnamed.address.replace("0.0.0.0", "127.0.0.1");
     let (headers, body) = read();
     for (served, host) in [(&here, here.host()), (&everywhere, "localhost".into())] {
         for (authorization, status) in [
@@ -267,6 +269,12 @@ fn beyond_loopback_a_token_is_required() {
             let (got, head, answer) = served.send("POST", &with(&host, &headers, &more), &body);
             assert_eq!(got, status, "{authorization:?}: {head} {answer}");
         }
+    }
+    // A token does not make up for a foreign name.
+    for served in [&here, &everywhere, &unnamed] {
+        let (got, head, _) =
+            served.send("POST", &with("evil.example", &headers, &[("authorization", "Bearer a-token-of-some-length")]), &body);
+        assert_eq!(got, 403, "{head}");
     }
 }
 

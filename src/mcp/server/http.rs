@@ -28,8 +28,8 @@ const IDLE: Duration = Duration::from_secs(2 * 3600);
 /// The most sessions of older peers at the same time.
 const MOST_SESSIONS: usize = 1024;
 
-/// Who may connect.
-#[derive(Clone, Debug, Default)]
+/// Who may connect. Not shown by anything: the token is a secret.
+#[derive(Clone, Default)]
 pub struct Gate {
     /// What a client has to show. Required where the address is not loopback.
     pub token: Option<String>,
@@ -39,16 +39,27 @@ pub struct Gate {
     pub origins: Vec<String>,
 }
 
+impl Gate {
+    /// Whether a server on this address may let in whom this lets in.
+    ///
+    /// # Errors
+    /// `invalid_policy`: the address is not loopback and no token is required.
+    pub fn check(&self, address: SocketAddr) -> Result<(), Fault> {
+        if address.ip().is_loopback() || self.token.is_some() {
+            return Ok(());
+        }
+        Err(Fault::new(FaultCode::InvalidPolicy, format!("{address} can be reached from elsewhere, and no token is required"))
+            .hint("--token-file FILE names a file with a token that clients have to show"))
+    }
+}
+
 /// Serves peers on a bound listener, until `stop`.
 ///
 /// # Errors
-/// `invalid_policy`: the address is not loopback and no token is required; `io_error`.
+/// As [`Gate::check`], and `io_error`.
 pub async fn serve(session: &Session, listener: TcpListener, gate: Gate, stop: impl Future<Output = ()>) -> Result<(), Fault> {
     let address = listener.local_addr().map_err(broken)?;
-    if !address.ip().is_loopback() && gate.token.is_none() {
-        return Err(Fault::new(FaultCode::InvalidPolicy, format!("{address} can be reached from elsewhere, and no token is required"))
-            .hint("--token-file FILE names a file with a token that clients have to show"));
-    }
+    gate.check(address)?;
     listener.set_nonblocking(true).map_err(broken)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(broken)?;
     let (server, desk) = Server::new(session);
@@ -95,10 +106,9 @@ pub async fn serve(session: &Session, listener: TcpListener, gate: Gate, stop: i
 /// The names under which a server on this address is reached.
 fn hosts(address: SocketAddr, more: &[String]) -> Vec<String> {
     let port = address.port();
-    let mut hosts: Vec<String> = if address.ip().is_loopback() {
+    // Never none: for rmcp an empty list means that any Host will do.
+    let mut hosts: Vec<String> = if address.ip().is_loopback() || address.ip().is_unspecified() {
         ["localhost", "127.0.0.1", "[::1]"].iter().map(|host| format!("{host}:{port}")).collect()
-    } else if address.ip().is_unspecified() {
-        Vec::new()
     } else {
         vec![address.to_string()]
     };

@@ -13,7 +13,7 @@ pub fn listing(tools: &[&'static dyn AnyTool], net: Net) -> Vec<Tool> {
 
 fn entry(tool: &dyn AnyTool, net: Net) -> Tool {
     let mut input = tool.schema();
-    one_type_each(&mut input);
+    make_portable(&mut input);
     Tool::new(tool.name(), tool.summary(), object(input))
         .with_raw_output_schema(object(output_schema(tool)))
         .with_annotations(annotations(tool.access(), net))
@@ -29,7 +29,7 @@ fn annotations(access: Access, net: Net) -> ToolAnnotations {
 /// The envelope, both its forms in one schema.
 fn output_schema(tool: &dyn AnyTool) -> Value {
     let mut facts = tool.facts();
-    one_type_each(&mut facts);
+    make_portable(&mut facts);
     let failure = json!({
         "description": "What is known about the failure.",
         "type": "object",
@@ -52,15 +52,19 @@ fn output_schema(tool: &dyn AnyTool) -> Value {
     })
 }
 
-/// A list of types as a choice of schemas, all through: the same meaning, and what more clients and models understand.
-fn one_type_each(schema: &mut Value) {
+/// The same meaning in words that more clients and models understand, all through: a list of types becomes a choice of schemas, and
+/// formats of Rust's integers, of which validators say that they do not know them, are gone; their bounds stay.
+fn make_portable(schema: &mut Value) {
     /// What speaks of the value whatever its type is.
     const OUTSIDE: [&str; 6] = ["description", "title", "default", "enum", "const", "examples"];
     /// What holds values, not schemas.
     const VALUES: [&str; 4] = ["default", "enum", "const", "examples"];
     match schema {
-        Value::Array(all) => all.iter_mut().for_each(one_type_each),
+        Value::Array(all) => all.iter_mut().for_each(make_portable),
         Value::Object(schema) => {
+            if schema.get("format").and_then(Value::as_str).is_some_and(|format| format.trim_start_matches('u').starts_with("int")) {
+                schema.shift_remove("format");
+            }
             if let Some(Value::Array(kinds)) = schema.get("type")
                 && !schema.contains_key("anyOf")
             {
@@ -76,7 +80,7 @@ fn one_type_each(schema: &mut Value) {
                 schema.insert("anyOf".into(), kinds.into_iter().map(branch).collect());
                 schema.extend(outside);
             }
-            schema.iter_mut().filter(|(key, _)| !VALUES.contains(&key.as_str())).for_each(|(_, inner)| one_type_each(inner));
+            schema.iter_mut().filter(|(key, _)| !VALUES.contains(&key.as_str())).for_each(|(_, inner)| make_portable(inner));
         }
         _ => {}
     }
@@ -94,16 +98,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_types_becomes_a_choice() {
+    fn schemas_become_portable() {
         let mut schema = json!({"properties": {
-            "a": {"type": ["integer", "null"], "minimum": 1, "description": "d", "default": null},
-            "type": {"type": "string"},
+            "a": {"type": ["integer", "null"], "format": "uint", "minimum": 1, "description": "d", "default": null},
+            "type": {"type": "string", "format": "date"},
+            "format": {"type": "integer", "format": "uint64"},
             "b": {"type": "array", "items": {"type": ["string", "integer"], "enum": ["x", 1]}}
         }});
-        one_type_each(&mut schema);
+        make_portable(&mut schema);
         let expected = json!({"properties": {
             "a": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "description": "d", "default": null},
-            "type": {"type": "string"},
+            "type": {"type": "string", "format": "date"},
+            "format": {"type": "integer"},
             "b": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}], "enum": ["x", 1]}}
         }});
         assert_eq!(schema, expected);
