@@ -284,6 +284,10 @@ fault_codes! {
     KilledBySignal = "killed_by_signal" : Process,
     /// The command met a limit (memory, processes, file size, output …), which is named.
     LimitExceeded = "limit_exceeded" : Process,
+    /// An MCP server says that the call failed, or answers with what is no answer.
+    ServerError = "server_error" : Process,
+    /// An MCP server has ended, cannot be reached, or is not asked any more.
+    ServerGone = "server_gone" : Process,
     /// The program could not be started (not found, not executable).
     CommandNotStarted = "command_not_started" : Process,
     /// No background process has this id.
@@ -298,6 +302,8 @@ fault_codes! {
     CanaryFailed = "canary_failed" : Sandbox,
     /// A policy, image or configuration file that is wrong.
     InvalidPolicy = "invalid_policy" : Sandbox,
+    /// A skill or an MCP server that the person requires is not there.
+    MissingRequirement = "missing_requirement" : Sandbox,
     /// The workspace folder cannot be one (`/`, the home folder, a system folder).
     InvalidWorkspace = "invalid_workspace" : Sandbox,
     /// The call was still running at its deadline.

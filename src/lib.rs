@@ -35,6 +35,7 @@
 //! | [`clip`] | honest truncation | cuts without a count |
 //! | [`policy`] | a policy as written, a charter as resolved | reads the environment |
 //! | [`workspace`] | paths, the base directory, the decoder | simplifies a path |
+//! | [`skills`] | what a skill is, and how its folder is read | runs a script |
 //! | [`confine`] | Landlock, seccomp, namespaces, canaries, the report | enforces less without saying so |
 //! | [`tools`] | one file and one line a tool | knows of jails, sessions, models |
 //! | [`jail`] | warden, keeper, jails and their wires | resolves a name for a model |
@@ -60,6 +61,8 @@ pub mod clip;
 pub mod policy;
 
 pub mod workspace;
+
+pub mod skills;
 
 pub mod confine;
 

@@ -24,7 +24,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use command::{OwnOutput, Process, SHORT, Streams};
+pub use command::{Lasting, OwnOutput, Process, SHORT, Streams};
 pub use guard::Once;
 
 /// How long a tool that looks or changes may take.
@@ -55,6 +55,8 @@ pub struct Session {
     background: RefCell<Vec<background::Background>>,
     started: std::cell::Cell<u64>,
     guard: RefCell<guard::Guard>,
+    /// Programs that outlive calls and are no background processes of the model's: servers.
+    lasting: std::cell::Cell<usize>,
     /// What was undone of a command that was cancelled, for the next answer.
     guard_notices: RefCell<Vec<String>>,
     /// One: a command follows another. They share a shell's state, and what is undone after one must not be another's.
@@ -102,6 +104,7 @@ impl Session {
             background: RefCell::default(),
             started: std::cell::Cell::new(0),
             guard: RefCell::default(),
+            lasting: std::cell::Cell::new(0),
             guard_notices: RefCell::default(),
             command_places: tokio::sync::Semaphore::new(1),
             warden,
@@ -125,11 +128,19 @@ impl Session {
 
     /// Runs one call.
     pub async fn call(&self, call: Call) -> Answer {
-        let tool = match self.find(&call.tool) {
-            Ok(tool) => tool,
-            Err(fault) => return Answer::failed(fault),
-        };
-        let (args, warnings) = match tool.read(call.args) {
+        match self.find(&call.tool) {
+            Ok(tool) => self.perform(tool, call.args).await,
+            Err(fault) => Answer::failed(fault),
+        }
+    }
+
+    /// Runs a tool that the caller holds, whether this session offers it or not; what it may do is its class's matter. It has to be in the
+    /// executable's registry or in [`tools::INTERNAL`] when it works in a jail.
+    pub async fn perform(&self, tool: &dyn AnyTool, args: Value) -> Answer {
+        if self.charter.grants(tool.access()).is_none() {
+            return Answer::failed(Fault::new(FaultCode::ToolDenied, format!("the policy {} does not permit it", self.charter.policy)));
+        }
+        let (args, warnings) = match tool.read(args) {
             Ok(read) => read,
             Err(fault) => return Answer::failed(fault),
         };
@@ -173,7 +184,7 @@ impl Session {
         };
         let undone = self.guard_after(compared).await;
         let running = self.running_processes();
-        if !running.is_empty() {
+        if !running.is_empty() || self.lasting.get() > 0 {
             // What runs on may change protected names at any time: the next comparison counts it as a command's.
             self.guard.borrow_mut().keep_open();
         }
@@ -230,18 +241,18 @@ pub fn limit_met(ended: &crate::jail::wire::Ended, limits: &crate::policy::Limit
 
 /// The tools of the registry that a policy permits.
 pub fn offered(registry: &[&'static dyn AnyTool], charter: &Charter) -> Vec<&'static dyn AnyTool> {
-    let named = |patterns: &[String], tool: &dyn AnyTool| {
-        patterns.iter().any(|pattern| {
-            pattern == tool.category() || globset::Glob::new(pattern).is_ok_and(|glob| glob.compile_matcher().is_match(tool.name()))
-        })
+    let permitted = registry.iter().copied().filter(|tool| charter.grants(tool.access()).is_some());
+    permitted.filter(|tool| is_on(tool.name(), tool.category(), charter)).collect()
+}
+
+/// Whether a policy's lists of tools leave one on.
+pub fn is_on(name: &str, category: &str, charter: &Charter) -> bool {
+    let named = |patterns: &[String]| {
+        patterns
+            .iter()
+            .any(|pattern| pattern == category || globset::Glob::new(pattern).is_ok_and(|glob| glob.compile_matcher().is_match(name)))
     };
-    registry
-        .iter()
-        .copied()
-        .filter(|tool| charter.grants(tool.access()).is_some())
-        .filter(|tool| charter.tools_allow.is_empty() || named(&charter.tools_allow, *tool))
-        .filter(|tool| !named(&charter.tools_deny, *tool))
-        .collect()
+    (charter.tools_allow.is_empty() || named(&charter.tools_allow)) && !named(&charter.tools_deny)
 }
 
 /// Two tools of one name do not start.

@@ -63,7 +63,9 @@ pub fn forget_environment() {
     }
     for place in 0.. {
         // SAFETY: the list ends with a null pointer, and no place behind it is looked at.
-        let entry = unsafe { *list.add(place) };
+        let at = unsafe { list.add(place) };
+        // SAFETY: as above; the C library keeps the list aligned.
+        let entry = unsafe { *at };
         if entry.is_null() {
             break;
         }

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The layers, top to bottom: a module imports only from those above it. `sys` is open to those that name it.
-const LAYERS: [&str; 14] = [
+const LAYERS: [&str; 15] = [
     "envelope",
     "exit_code",
     "clip",
     "policy",
     "workspace",
+    "skills",
     "confine",
     "tools",
     "jail",

@@ -5,6 +5,7 @@
 
 mod act;
 pub mod budget;
+pub mod extra;
 pub mod mask;
 pub mod messages;
 pub mod observe;
@@ -16,6 +17,7 @@ mod reply;
 pub mod run_loop;
 #[cfg(test)]
 mod shared_tests;
+pub mod skills;
 pub mod transcript;
 
 use crate::envelope::Fault;

@@ -1,6 +1,7 @@
 //! `bailiwick demo`: the main job, with everything real but the model: a repository with a failing test, all seven tools, and three
 //! ways out that are refused. What was refused is judged from outside.
 
+use super::extras::Extras;
 use super::run::{Work, code_of};
 use super::show::{Console, Detail};
 use super::{Common, Registry, say_fault, setup};
@@ -76,6 +77,7 @@ impl Demo {
             policy: "build".into(),
             allow_degraded: common.allow_degraded.clone(),
             without_namespaces: common.without_namespaces,
+            fork: false,
         };
         let setup = setup::Setup::of(&asked)?;
         let work = Work {
@@ -86,6 +88,7 @@ impl Demo {
             verify: None,
             out: &out,
             secrets: Vec::new(),
+            extras: Extras::none(),
         };
         let console = Console { detail: if self.verbose { Detail::Verbose } else { Detail::Normal }, json: common.json };
         let finished = work.go(&setup, registry, &model, &console)?;

@@ -4,6 +4,7 @@ mod client_setup;
 mod demo;
 mod doctor;
 mod exec;
+mod extras;
 mod journal;
 mod mcp;
 mod policy;
@@ -64,6 +65,7 @@ impl Common {
             policy: self.policy.clone(),
             allow_degraded: self.allow_degraded.clone(),
             without_namespaces: self.without_namespaces,
+            fork: false,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `bailiwick run "TASK"`: a model works on this repository.
 
+use super::extras::Extras;
 use super::show::{Console, Detail};
 use super::{Common, Registry, cannot_confine, say_fault, setup};
 use crate::agent::budget::Limits;
 use crate::agent::mask::Mask;
-use crate::agent::prompt::{Capabilities, Offered, SessionOptions, toolset};
+use crate::agent::prompt::{Capabilities, SessionOptions, toolset};
 use crate::agent::run_loop::{self, Finished, RunOptions};
 use crate::agent::transcript::Transcript;
 use crate::envelope::{Fault, FaultCode};
@@ -54,16 +55,31 @@ pub(super) struct Run {
     /// A command that has to succeed before the work counts as done; runs in the sandbox
     #[arg(long, value_name = "CMD")]
     verify: Option<String>,
+    /// Whose tree this is: of a fork nothing is loaded (no skills, no MCP servers)
+    #[arg(long, value_enum, value_name = "WHOSE", default_value_t)]
+    trust: Trust,
     /// Where transcript.jsonl, result.json and changes.patch are written; outside the workspace
     /// [default: a new folder below the state folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    extras: Extras,
     /// Say nothing but the end
     #[arg(long, short, conflicts_with = "verbose")]
     quiet: bool,
     /// Show what came of each call
     #[arg(long, short)]
     verbose: bool,
+}
+
+/// Whose tree it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Trust {
+    /// One's own
+    #[default]
+    Own,
+    /// Somebody else's: nothing of it is loaded
+    Fork,
 }
 
 impl Run {
@@ -74,6 +90,7 @@ impl Run {
                 say_fault(&fault);
                 match fault.code() {
                     _ if cannot_confine(&fault) => ExitCode::CannotConfine,
+                    FaultCode::MissingRequirement => ExitCode::MissingRequirement,
                     FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments => ExitCode::Usage,
                     _ => ExitCode::Failed,
                 }
@@ -88,7 +105,7 @@ impl Run {
                 .hint("bailiwick run \"what is to be done\" --model script:FILE"));
         }
         let (provider, key) = self.provider()?;
-        let setup = setup::Setup::new(common)?;
+        let setup = setup::Setup::of(&setup::Asked { fork: self.trust == Trust::Fork, ..common.asked() })?;
         let out = self.out_folder(&setup.charter().base)?;
         let work = Work {
             task,
@@ -98,6 +115,7 @@ impl Run {
             verify: self.verify,
             out: &out,
             secrets: key.into_iter().collect(),
+            extras: self.extras,
         };
         let detail = match (self.quiet, self.verbose) {
             (true, _) => Detail::Quiet,
@@ -177,6 +195,7 @@ pub(super) struct Work<'a> {
     pub(super) out: &'a Path,
     /// Values that are masked in all that is written, besides the keys of the environment.
     pub(super) secrets: Vec<String>,
+    pub(super) extras: Extras,
 }
 
 impl Work<'_> {
@@ -197,16 +216,23 @@ impl Work<'_> {
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
         let finished = runtime.block_on(async {
             let stop = stop_signal()?;
-            let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
-            let offers: Vec<Offered> = session.tools().iter().map(|tool| Offered::of(*tool)).collect();
-            let toolset = toolset(&Capabilities::default(), &self.options, &offers)?;
+            let mut charter = setup.charter().clone();
+            let prepared = self.extras.prepare(setup, &mut charter);
+            let session = Session::start(Options { exe: this_exe(), registry, charter })?;
+            let extras = self.extras.open(&session, setup, prepared, &random_word()?).await?;
+            let doorway = extras.doorway();
+            let mut session_options = self.options;
+            extras.switch_on(&mut session_options);
+            let mut toolset = toolset(&Capabilities::default(), &session_options, &doorway.offers())?;
+            extras.tell(&mut toolset);
             let mut options = RunOptions::new(self.task, toolset, random_word()?);
             options.native = self.native;
             options.limits = self.limits;
             options.verify = self.verify;
             options.enforcement = serde_json::to_value(session.report()).unwrap_or_default();
             options.patch_file = Some(self.out.join("changes.patch"));
-            let finished = run_loop::run(&session, provider, &mut transcript, console, &options, stop).await;
+            let finished = run_loop::run(&doorway, provider, &mut transcript, console, &options, stop).await;
+            extras.close().await;
             for undone in session.finish().await {
                 anstream::eprintln!("bailiwick: {undone}");
             }

@@ -3,7 +3,7 @@
 use super::Common;
 use super::journal::Journal;
 use crate::envelope::{Fault, FaultCode};
-use crate::policy::file::Policy;
+use crate::policy::file::{Policy, Trust};
 use crate::policy::home::{Held, furnish};
 use crate::policy::image::Dropped;
 use crate::policy::resolve::{Resolved, resolve};
@@ -31,6 +31,8 @@ pub struct Asked {
     pub allow_degraded: Vec<String>,
     /// Make no namespaces, as on a machine where none starts.
     pub without_namespaces: bool,
+    /// The tree is a stranger's, whatever the policy says.
+    pub fork: bool,
 }
 
 /// A resolved charter with its session folder, which is given up when this is dropped. Drop the session (or the warden) first.
@@ -111,6 +113,9 @@ impl Setup {
             resolved.charter.allow_degraded.push(protection(name)?);
         }
         resolved.charter.namespaces = !asked.without_namespaces;
+        if asked.fork {
+            resolved.policy.trust = Some(Trust::Fork);
+        }
         // The project's own file may only tighten.
         let project = RelPath::from_relative(PROJECT_FILE);
         if base.lstat(&project).is_ok() {

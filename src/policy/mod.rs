@@ -21,6 +21,7 @@ pub mod readable;
 pub mod resolve;
 pub mod shelf;
 pub mod site;
+pub mod skill_homes;
 pub mod surroundings;
 pub mod tighten;
 pub mod toolchain;

@@ -20,6 +20,8 @@ pub const WORKSPACE: &[(&str, &str)] = &[
     (".bailiwick.toml", "our own settings"),
     (".bailiwick", "our own settings"),
     (".mcp.json", "names programs that agents start"),
+    (".agents/skills", "agents follow what is in it, and run its scripts"),
+    (".claude/skills", "agents follow what is in it, and run its scripts"),
     (".vscode", "names programs that the editor starts"),
     (".idea", "names programs that the editor starts"),
 ];

@@ -67,6 +67,20 @@ pub struct Process<'a> {
     watched: Cell<bool>,
 }
 
+/// A program that outlives calls. While one runs, what changes of protected names is counted as a command's.
+#[derive(Debug)]
+pub struct Lasting<'a> {
+    /// The program.
+    pub process: Process<'a>,
+    lasting: &'a Cell<usize>,
+}
+
+impl Drop for Lasting<'_> {
+    fn drop(&mut self) {
+        self.lasting.set(self.lasting.get().saturating_sub(1));
+    }
+}
+
 /// What one of our own programs wrote.
 #[derive(Debug)]
 pub struct OwnOutput {
@@ -131,6 +145,19 @@ impl Session {
     pub fn spawn(&self, access: Access, program: ToLeader, streams: Streams) -> Result<Process<'_>, Fault> {
         let waiting = self.warden.open_program(access)?;
         self.hand_over(waiting, program, streams)
+    }
+
+    /// Starts a program of the policy's userland that outlives calls (a server), watched from its first moment on.
+    ///
+    /// # Errors
+    /// As [`Session::spawn`]; what keeps protected names from being looked at.
+    pub async fn start_lasting(&self, program: ToLeader, streams: Streams) -> Result<Lasting<'_>, Fault> {
+        self.guard_before(false).await?;
+        let process = self.spawn(Access::Execute, program, streams)?;
+        process.watched.set(true);
+        let _ = wire::send(process.control.as_fd(), &ToKeeper::Watch, &[]);
+        self.lasting.set(self.lasting.get() + 1);
+        Ok(Lasting { process, lasting: &self.lasting })
     }
 
     fn hand_over(&self, waiting: Waiting, mut program: ToLeader, streams: Streams) -> Result<Process<'_>, Fault> {

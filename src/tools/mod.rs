@@ -24,6 +24,7 @@ pub mod read;
 pub mod rename;
 pub mod sandbox_bash;
 pub mod shell_state;
+pub mod skill_reader;
 mod source;
 #[cfg(test)]
 mod testbed;
@@ -67,7 +68,7 @@ pub static TOOLS: &[&dyn AnyTool] = &[
 ];
 
 /// Entries that the session itself calls; they run in jails like the others and are offered to nobody.
-pub static INTERNAL: &[&dyn AnyTool] = &[&guard::GUARD];
+pub static INTERNAL: &[&dyn AnyTool] = &[&guard::GUARD, &skill_reader::SKILL_READER];
 
 /// What every tool declares of itself.
 pub trait Spec: Send + Sync + 'static {
