@@ -7,6 +7,7 @@ mod act;
 pub mod budget;
 pub mod mask;
 pub mod messages;
+pub mod models;
 pub mod observe;
 pub mod outcome;
 pub mod patch;
