@@ -4,7 +4,9 @@
 //! only. It never opens a file of the workspace, never starts a process, never prints and never reads an environment variable.
 
 mod act;
+pub mod attach;
 pub mod budget;
+mod fallback;
 pub mod mask;
 pub mod messages;
 pub mod models;

@@ -28,7 +28,9 @@ pub struct Models {
 #[derive(Clone, Debug)]
 struct Entry {
     file: String,
-    /// Where each line of the file begins, to turn an offset into a line.
+    /// The line on which it begins.
+    line: usize,
+    /// The file's text, to turn an offset into a line.
     text: std::sync::Arc<str>,
     patterns: Vec<(String, GlobMatcher)>,
     written: Written,
@@ -120,8 +122,12 @@ pub struct Listed {
     pub price: Option<Price>,
     /// Tokens of a whole conversation.
     pub context: Option<u64>,
-    /// The file, and the line of the globs.
-    pub at: String,
+    /// Whether its names are taken where no model was named.
+    pub default: bool,
+    /// The file.
+    pub file: String,
+    /// The line on which the entry begins.
+    pub line: usize,
 }
 
 impl Models {
@@ -188,7 +194,9 @@ impl Models {
             scopes: entry.written.scopes.iter().map(|(scope, value)| (*scope, *value.get_ref())).collect(),
             price: entry.written.price.as_ref().and_then(|price| price.get_ref().resolved()),
             context: entry.written.context.as_ref().map(|tokens| *tokens.get_ref()),
-            at: entry.file.clone(),
+            default: entry.written.default.as_ref().is_some_and(|value| *value.get_ref()),
+            file: entry.file.clone(),
+            line: entry.line,
         };
         self.entries.iter().map(listed).collect()
     }
@@ -241,7 +249,7 @@ fn entries(name: &str, text: &str) -> Result<Vec<Entry>, Fault> {
         if patterns.is_empty() {
             return Err(wrong(line, "match names no model".into()));
         }
-        entries.push(Entry { file: name.into(), text: shared.clone(), patterns, written });
+        entries.push(Entry { file: name.into(), line, text: shared.clone(), patterns, written });
     }
     Ok(entries)
 }

@@ -176,6 +176,7 @@ const RULES: &[(&[&str], &str)] = &[
         &["sandbox_bash"],
         "`sandbox_bash` runs programs and tests. It is confined: what the sandbox refuses stays refused, so do not try again.",
     ),
+    (&["read_file"], "An attachment that is shown in part is read on with `read_file`, by its key; paths of the workspace are no keys."),
     (&["sandbox_bash", "edit"], "After a change run the tests that cover it."),
     (
         &[],

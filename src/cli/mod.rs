@@ -1,9 +1,12 @@
 //! What a person types. The only module that prints and reads environment variables; one file a verb.
 
+mod attach;
 mod demo;
 mod doctor;
 mod exec;
 mod journal;
+mod model;
+mod models;
 mod policy;
 mod run;
 pub mod setup;
@@ -77,6 +80,8 @@ enum Verb {
     Tools(tools::Tools),
     /// Show what a policy means here
     Policy(policy::Policy),
+    /// Show what is known of models, and which line says so
+    Models(models::Models),
     /// Show what this machine can enforce, and what is missing
     Doctor(doctor::Doctor),
     /// Print a completion script for a shell
@@ -110,6 +115,7 @@ pub fn main(registry: Registry) -> i32 {
         Verb::Tool(verb) => verb.run(common, registry),
         Verb::Tools(verb) => verb.run(common, registry),
         Verb::Policy(verb) => verb.run(common),
+        Verb::Models(verb) => verb.run(common.json),
         Verb::Doctor(verb) => verb.run(common),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "bailiwick", &mut std::io::stdout());

@@ -29,7 +29,7 @@ use crate::tools::AnyTool;
 use serde_json::Value;
 use std::ops::Range;
 
-pub use teach::{results, teach, teach_declared};
+pub use teach::{neutral, results, teach, teach_declared};
 
 /// What opens a call.
 pub(crate) const OPEN: &str = "[TOOL]";

@@ -104,7 +104,11 @@ fn answer(
 ) -> FromJail {
     memory.learn(&call.seen);
     let bench = Bench::new(confined, base, memory, spool, Duration::from_millis(call.time_ms));
-    let run = || match tools::find(registry, &call.tool).or_else(|| tools::find(tools::INTERNAL, &call.tool)).map(AnyTool::work) {
+    let run = || match [registry, tools::INTERNAL, tools::attachment::ATTACHED]
+        .iter()
+        .find_map(|tools| tools::find(tools, &call.tool))
+        .map(AnyTool::work)
+    {
         Some(Work::Jail(run)) => run(&bench, call.args),
         _ => Answer::failed(Fault::new(FaultCode::Internal, format!("{} does not run in a jail", call.tool))),
     };

@@ -4,6 +4,7 @@
 //! runtime. Schema, prompt line, text-protocol signature, CLI, MCP listing and confinement class follow from its entry.
 
 pub mod args;
+pub mod attachment;
 pub mod bench;
 #[cfg(test)]
 mod change_model_tests;
