@@ -13,6 +13,7 @@ mod demo;
 mod desk;
 mod escapes;
 mod house_rules;
+mod models;
 mod new_tool;
 mod processes;
 mod protected;

@@ -343,7 +343,8 @@ mod tests {
     }
 
     /// The seven toolsets: what switches each on, the scope it needs, and its tools.
-    const TOOLSETS: [(Switch, Option<Scope>, &[(&str, &str)]); 7] = [
+    type Row = (Switch, Option<Scope>, &'static [(&'static str, &'static str)]);
+    const TOOLSETS: [Row; 7] = [
         (Switch::Sandbox, Some(Scope::Agent), &[("read", "file"), ("sandbox_bash", "shell"), ("process_start", "process")]),
         (Switch::Browsing, Some(Scope::WebBrowsing), &[("web_search", "web"), ("parse_link", "web")]),
         (Switch::Attachment, Some(Scope::ReadFile), &[("read_file", "attachment"), ("search_file_content", "attachment")]),

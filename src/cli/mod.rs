@@ -71,7 +71,7 @@ enum Verb {
     /// The main job on an embedded repository with an embedded scripted model; needs no key and no network
     Demo(demo::Demo),
     /// Let a model work on this repository
-    Run(run::Run),
+    Run(Box<run::Run>),
     /// Run a program, confined by the policy; its stdio and exit code pass through
     Exec(exec::Exec),
     /// Make one tool call; prints one envelope, exits 0 exactly when it is a success

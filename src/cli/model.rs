@@ -49,6 +49,9 @@ pub(super) struct ModelFlags {
     /// Ask for whole replies instead of streamed ones
     #[arg(long)]
     no_stream: bool,
+    /// Requests that failed for a passing reason are sent again so many times, within two minutes
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=20))]
+    retries: u32,
     /// Seconds without a byte after which the model's server counts as silent
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
     silence: u64,
@@ -61,8 +64,8 @@ pub(super) struct Chosen {
     pub(super) secrets: Vec<String>,
     /// What is known of the model.
     pub(super) known: Known,
-    /// What a person should know of the choice, where they have not made it.
-    pub(super) says: Option<String>,
+    /// What a person should know of the choice.
+    pub(super) says: Vec<String>,
 }
 
 /// A model that has a name.
@@ -86,7 +89,8 @@ impl ModelFlags {
                 Some(("script", file)) => {
                     let scripted = Scripted::open(Path::new(file)).map_err(|error| wrong(error.to_string()))?;
                     let known = models.decide(model);
-                    return Ok(Chosen { provider: Box::new(scripted), secrets: key.into_iter().collect(), known, says: None });
+                    let says = self.of_tools(&known).into_iter().collect();
+                    return Ok(Chosen { provider: Box::new(scripted), secrets: key.into_iter().collect(), known, says });
                 }
                 _ => self.named(model)?,
             },
@@ -101,11 +105,21 @@ impl ModelFlags {
         let mut settings = Settings::new(base_url.as_deref().unwrap_or(wire.base_url), &name);
         settings.key = key.as_deref().map(Secret::new);
         settings.stream = !self.no_stream;
+        settings.retries = self.retries;
         settings.silence = Duration::from_secs(self.silence);
         let mut secrets: Vec<String> = key.into_iter().collect();
         secrets.extend(base_url.as_deref().into_iter().flat_map(within_address));
         let provider = (wire.open)(settings).map_err(|error| wrong(error.to_string()))?;
-        Ok(Chosen { provider, secrets, known: models.decide(&format!("{}:{name}", wire.name)), says })
+        let known = models.decide(&format!("{}:{name}", wire.name));
+        let says = says.into_iter().chain(self.of_tools(&known)).collect();
+        Ok(Chosen { provider, secrets, known, says })
+    }
+
+    /// That a model calls no tools natively, and who says so.
+    fn of_tools(&self, known: &Known) -> Option<String> {
+        let reason = known.reasons.iter().find(|reason| reason.field == "tools" && !known.capabilities.tools)?;
+        let line = reason.decided_by.as_ref()?;
+        Some(format!("the text protocol is used: {}:{} says that this model calls no tools natively", line.file, line.line))
     }
 
     /// Refuses a key that a call could read: a file in the workspace, or beneath anything that is granted.

@@ -104,7 +104,7 @@ impl Run {
             _ => Detail::Normal,
         };
         let console = Console { detail, json: common.json };
-        if let Some(says) = chosen.says.filter(|_| !self.quiet) {
+        for says in chosen.says.iter().filter(|_| !self.quiet) {
             anstream::eprintln!("bailiwick: {says}");
         }
         let finished = work.go(&setup, registry, chosen.provider.as_ref(), &console)?;

@@ -209,6 +209,10 @@ impl Server {
         let response = match tokio::time::timeout(self.settings.silence, request).await {
             Err(_) => return Err(self.silent()),
             Ok(Err(error)) if error.is_timeout() => return Err(self.silent()),
+            // It was reached, and hung up.
+            Ok(Err(error)) if !error.is_connect() && !error.is_builder() => {
+                return Err(ProviderError::CutStream { url: self.shown.clone(), detail: self.words(&chain(&error)) });
+            }
             Ok(Err(error)) => return Err(ProviderError::Unreachable { url: self.shown.clone(), detail: self.words(&chain(&error)) }),
             Ok(Ok(response)) => response,
         };

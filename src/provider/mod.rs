@@ -18,6 +18,8 @@ pub mod scripted;
 pub mod sse;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wire_tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// How many characters of the place of a fault are echoed.
 const ECHO: usize = 60;
+/// The most calls of one reply, those that are not run included. What follows them is not read.
+pub(super) const MOST: usize = 1000;
 
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -28,6 +30,8 @@ pub(super) struct Reader<'a> {
     last_tick: Option<usize>,
     place: Place,
     calls: usize,
+    /// Calls, and what was refused.
+    delivered: usize,
 }
 
 /// A line and a column that only move forward, so that naming them for many faults is linear.
@@ -60,6 +64,7 @@ impl<'a> Reader<'a> {
             last_tick: None,
             place: Place { pos: 0, line: 1, column: 1 },
             calls: 0,
+            delivered: 0,
         }
     }
 
@@ -99,6 +104,9 @@ impl<'a> Reader<'a> {
         self.fresh = true;
         self.code = false;
         self.last_tick = None;
+        if !self.scan.rest().starts_with([' ', '\t', '`', '~']) {
+            return;
+        }
         let mut ahead = self.scan.clone();
         ahead.take(|c| c == ' ' || c == '\t');
         let Some(mark @ ('`' | '~')) = ahead.peek() else { return };
@@ -280,6 +288,13 @@ impl<'a> Reader<'a> {
 
     fn deliver(&mut self, span: Range<usize>, verdict: Verdict) {
         self.hand_out_prose(span.start);
+        self.delivered += 1;
+        if self.delivered > MOST {
+            let what = format!("there are more than {MOST} calls in one reply");
+            let fault =
+                self.fault(span.start, FaultCode::MalformedCall, &what).hint("nothing from here on was run: make fewer calls at a time");
+            return self.end_with(span.start, fault);
+        }
         let piece = match verdict {
             Verdict::Call(tool, args) => {
                 self.calls += 1;
@@ -293,15 +308,19 @@ impl<'a> Reader<'a> {
                 let fault = self
                     .fault(at, FaultCode::MalformedCall, &what)
                     .hint("nothing from this call on was run: write it again, whole, with \\\" for a quote within quotes");
-                self.scan.pos = self.text.len();
-                self.prose = self.text.len();
-                self.pieces.push(Piece::Broken { fault, span: span.start..self.text.len() });
-                return;
+                return self.end_with(span.start, fault);
             }
         };
         self.pieces.push(piece);
         self.prose = span.end;
         self.fresh = true;
+    }
+
+    /// What begins here is not run, and nothing behind it is read.
+    fn end_with(&mut self, start: usize, fault: Fault) {
+        self.scan.pos = self.text.len();
+        self.prose = self.text.len();
+        self.pieces.push(Piece::Broken { fault, span: start..self.text.len() });
     }
 
     fn fault(&mut self, at: usize, code: FaultCode, what: &str) -> Fault {

@@ -24,6 +24,9 @@ pub(super) enum Found {
 /// What may stand before `invoke` and `parameter` in a tag.
 pub(super) const PREFIXES: &[&str] = &["", concat!("ant", "ml:")];
 
+/// The tag of a call.
+const INVOKE: &str = "invoke";
+
 /// The names under which a call's arguments are found.
 const ARGUMENTS: &[&str] = &["arguments", "args", "parameters", "input"];
 
@@ -35,13 +38,12 @@ pub(super) fn tagged(scan: &mut Scanner<'_>, tools: &[Declared]) -> Option<Found
     if scan.eat("<tool_call>") {
         return Some(tool_call(scan, tools));
     }
-    for prefix in PREFIXES {
-        let tag = format!("<{prefix}invoke");
-        if scan.eat(&tag) {
-            return Some(invoke(scan, tools, prefix));
-        }
-    }
-    None
+    let inside = scan.rest().get(1..).unwrap_or_default();
+    let prefix = PREFIXES.iter().find(|prefix| inside.strip_prefix(**prefix).is_some_and(|inside| inside.starts_with(INVOKE)))?;
+    let length = 1 + prefix.len() + INVOKE.len();
+    scan.pos += length;
+    scan.steps += length;
+    Some(invoke(scan, tools, prefix))
 }
 
 fn tool_call(scan: &mut Scanner<'_>, tools: &[Declared]) -> Found {

@@ -76,11 +76,11 @@ impl<'a> Scanner<'a> {
 
     /// Takes what fits; gives it.
     pub(super) fn take(&mut self, fits: impl Fn(char) -> bool) -> &'a str {
-        let start = self.pos;
-        while self.peek().is_some_and(&fits) {
-            self.bump();
-        }
-        self.text.get(start..self.pos).unwrap_or_default()
+        let rest = self.rest();
+        let length = rest.char_indices().find(|(_, c)| !fits(*c)).map_or(rest.len(), |(at, _)| at);
+        self.pos += length;
+        self.steps += length;
+        rest.get(..length).unwrap_or_default()
     }
 
     /// Takes everything before the first ASCII byte that stops.
