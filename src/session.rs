@@ -113,8 +113,7 @@ impl Session {
     /// Puts a copy of a file into the spool, under a key, and offers the tools that read it. Before the first call.
     ///
     /// # Errors
-    /// `invalid_arguments` for a key that is none or is taken, `too_large`, `io_error`; `invalid_policy` when the registry has tools
-    /// of these names.
+    /// `invalid_arguments` for a key that is none or is taken, `too_large`, `io_error`.
     pub fn attach(&mut self, key: &str, bytes: &[u8]) -> Result<(), Fault> {
         use tools::attachment::{ATTACHED, MOST_BYTES, spool_name};
         let name = spool_name(key).ok_or_else(|| Fault::new(FaultCode::InvalidArguments, format!("{key:?} is no key")))?;
@@ -122,10 +121,8 @@ impl Session {
             return Err(Fault::new(FaultCode::TooLarge, format!("the attachment {key} has more than {} MiB", MOST_BYTES >> 20)));
         }
         let more = offered(ATTACHED, &self.charter);
-        let new: Vec<_> = more.into_iter().filter(|tool| !self.tools.iter().any(|known| std::ptr::addr_eq(*known, *tool))).collect();
-        if let Some(twin) = new.iter().find(|tool| tools::find(&self.tools, tool.name()).is_some()) {
-            return Err(Fault::new(FaultCode::InvalidPolicy, format!("two tools are called {}", twin.name())));
-        }
+        let there = |name: &str| self.tools.iter().any(|known| known.name() == name);
+        let new: Vec<_> = more.into_iter().filter(|tool| !there(tool.name())).collect();
         let path = self.charter.session_dir.join("spool").join(name);
         let broken = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => Fault::new(FaultCode::InvalidArguments, format!("the key {key} is taken")),

@@ -138,6 +138,12 @@ pub struct Offered {
 }
 
 impl Offered {
+    fn without_aliases(&self, taken: &HashSet<&str>) -> Self {
+        let mut offer = self.clone();
+        offer.declared.aliases.retain(|alias| !taken.contains(alias.as_str()));
+        offer
+    }
+
     /// What the registry says.
     pub fn of(tool: &dyn AnyTool) -> Self {
         Self { declared: Declared::of(tool), category: tool.category().into() }
@@ -190,6 +196,11 @@ const RULES: &[(&[&str], &str)] = &[
 /// # Errors
 /// `invalid_policy`: two tools of one name, an unknown category, an `--allow` or `--deny` that names no tool or is no glob.
 pub fn toolset(capabilities: &Capabilities, options: &SessionOptions, offered: &[Offered]) -> Result<Toolset, Fault> {
+    // What reads attachments takes its names over from tools that have them for a further name.
+    let taken: HashSet<&str> =
+        offered.iter().filter(|offer| offer.category == "attachment").map(|offer| offer.declared.name.as_str()).collect();
+    let yielded: Vec<Offered> = offered.iter().map(|offer| offer.without_aliases(&taken)).collect();
+    let offered = yielded.as_slice();
     let mut names = HashSet::new();
     for offer in offered {
         for name in std::iter::once(&offer.declared.name).chain(&offer.declared.aliases) {
@@ -312,7 +323,11 @@ mod tests {
     fn offer(name: &str, category: &str) -> Offered {
         let declared = Declared {
             name: name.into(),
-            aliases: if name == "sandbox_bash" { vec!["bash".into()] } else { Vec::new() },
+            aliases: match name {
+                "sandbox_bash" => vec!["bash".into()],
+                "read" => vec!["read_file".into(), "cat".into()],
+                _ => Vec::new(),
+            },
             synonyms: Vec::new(),
             summary: format!("Does {name}."),
             example: json!({}),
@@ -457,6 +472,17 @@ mod tests {
         for (given, offer) in all.tools.iter().zip(&offers) {
             assert_eq!(given.summary, offer.declared.summary, "nothing goes where all are present");
         }
+    }
+
+    #[test]
+    fn what_reads_attachments_takes_its_name_from_an_alias() {
+        let offers = of_all_toolsets();
+        let options = SessionOptions { on: BTreeSet::from([Switch::Sandbox, Switch::Attachment]), ..SessionOptions::default() };
+        let set = toolset(&Capabilities::default(), &options, &offers).unwrap();
+        assert_eq!(set.find("read_file").unwrap().name, "read_file");
+        assert_eq!(set.find("cat").unwrap().name, "read");
+        let set = toolset(&Capabilities::default(), &SessionOptions::default(), &offers[..1]).unwrap();
+        assert_eq!(set.find("read_file").unwrap().name, "read");
     }
 
     #[test]
