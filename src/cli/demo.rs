@@ -85,6 +85,7 @@ impl Demo {
             native: true,
             capabilities: Capabilities::default(),
             price: None,
+            context: None,
             limits: Limits::default(),
             verify: None,
             out: &out,

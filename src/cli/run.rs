@@ -93,6 +93,7 @@ impl Run {
             native: !self.text_protocol && chosen.known.capabilities.tools,
             capabilities: chosen.known.capabilities,
             price: chosen.known.price,
+            context: chosen.known.context,
             limits: Limits { turns: self.max_turns, wall: self.time_limit.map(Duration::from_secs), ..Limits::default() },
             verify: self.verify,
             out: &out,
@@ -141,6 +142,8 @@ pub(super) struct Work<'a> {
     pub(super) capabilities: Capabilities,
     /// What its tokens cost, where it is known.
     pub(super) price: Option<Price>,
+    /// Tokens of a whole conversation, where it is known.
+    pub(super) context: Option<u64>,
     pub(super) limits: Limits,
     pub(super) verify: Option<String>,
     /// A folder outside the workspace.
@@ -178,6 +181,7 @@ impl Work<'_> {
             options.attachments = self.attachments;
             options.limits = self.limits;
             options.price = self.price;
+            options.context_bytes = context_bytes(self.context, options.context_bytes);
             options.verify = self.verify;
             options.enforcement = serde_json::to_value(session.report()).unwrap_or_default();
             options.patch_file = Some(self.out.join("changes.patch"));
@@ -247,6 +251,11 @@ fn stop_signal() -> Result<impl Future<Output = u8>, Fault> {
             _ = hang_up.recv() => 1,
         }
     })
+}
+
+/// Bytes of conversation above which old results are left out: three a token leave room for the reply and the tools.
+fn context_bytes(tokens: Option<u64>, otherwise: usize) -> usize {
+    tokens.and_then(|tokens| usize::try_from(tokens.saturating_mul(3)).ok()).map_or(otherwise, |bytes| bytes.min(otherwise))
 }
 
 fn read_task() -> Result<String, Fault> {

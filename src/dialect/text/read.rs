@@ -8,6 +8,7 @@ use crate::envelope::{Fault, FaultCode};
 use crate::session::Call;
 use crate::tools::args::nearest;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// How many characters of the place of a fault are echoed.
@@ -18,6 +19,8 @@ pub(super) const MOST: usize = 1000;
 pub(super) struct Reader<'a> {
     text: &'a str,
     tools: &'a [Declared],
+    /// The tools by their names and aliases.
+    called: HashMap<&'a str, &'a Declared>,
     scan: Scanner<'a>,
     pieces: Vec<Piece>,
     /// Where the prose that was not handed out yet begins.
@@ -53,9 +56,16 @@ pub(super) enum Verdict {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, tools: &'a [Declared]) -> Self {
+        let mut called = HashMap::new();
+        for tool in tools {
+            for name in std::iter::once(&tool.name).chain(&tool.aliases) {
+                called.entry(name.as_str()).or_insert(tool);
+            }
+        }
         Self {
             text,
             tools,
+            called,
             scan: Scanner::new(text, 0),
             pieces: Vec::new(),
             prose: 0,
@@ -84,15 +94,14 @@ impl<'a> Reader<'a> {
                     self.fresh = false;
                 }
                 '[' if self.scan.rest().starts_with(OPEN) => self.marked(last_close),
-                '<' => self.tagged(),
+                '<' if recover::may_begin(self.scan.rest().as_bytes()) => self.tagged(),
                 c => {
                     self.scan.bump();
                     if self.fresh && c.is_whitespace() {
                         continue;
                     }
                     self.fresh = false;
-                    // Nothing but these can begin anything.
-                    self.scan.take_until(|byte| matches!(byte, b'\n' | b'`' | b'[' | b'<'));
+                    self.skip_prose();
                 }
             }
         }
@@ -100,11 +109,27 @@ impl<'a> Reader<'a> {
         (self.pieces, self.scan.steps)
     }
 
+    /// Goes to where the next thing can begin: a line, code, a call.
+    fn skip_prose(&mut self) {
+        let rest = self.scan.rest().as_bytes();
+        let begins = |at: &usize| match rest[*at] {
+            b'\n' | b'`' => true,
+            b'[' => rest.get(at + 1) == Some(&b'T') && rest[*at..].starts_with(OPEN.as_bytes()),
+            b'<' => recover::may_begin(&rest[*at..]),
+            _ => false,
+        };
+        let length = (0..rest.len()).find(begins).unwrap_or(rest.len());
+        self.scan.pos += length;
+        self.scan.steps += length;
+    }
+
     fn start_line(&mut self) {
         self.fresh = true;
         self.code = false;
         self.last_tick = None;
-        if !self.scan.rest().starts_with([' ', '\t', '`', '~']) {
+        // Most lines are no fences, and this is asked of each.
+        let first = self.scan.rest().bytes().find(|byte| !matches!(byte, b' ' | b'\t'));
+        if !matches!(first, Some(b'`' | b'~')) {
             return;
         }
         let mut ahead = self.scan.clone();
@@ -174,7 +199,7 @@ impl<'a> Reader<'a> {
     }
 
     fn find(&self, name: &str) -> Option<&'a Declared> {
-        self.tools.iter().find(|tool| tool.is_called(name))
+        self.called.get(name).copied()
     }
 
     /// Whether this place is within inline code: a backtick before it and one behind it, on its line.

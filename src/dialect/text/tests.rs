@@ -348,6 +348,17 @@ fn a_reply_of_too_many_calls_ends_where_they_are_too_many() {
     }
 }
 
+#[test]
+fn a_call_of_too_many_values_is_not_run() {
+    let broken = |text: &str| assert!(matches!(&seen(text)[..], [Seen::Broken(FaultCode::MalformedCall, ..)]), "{}", &text[..40]);
+    broken(&format!("[TOOL] read({}1) [/TOOL]", "1,".repeat(1000)));
+    broken(&format!("[TOOL] edit(\"a\", [{}1]) [/TOOL]", "1,".repeat(scan::VALUES)));
+    broken(&format!("<tool_call>{{\"name\":\"read\",\"arguments\":{{\"path\":[{}1]}}}}</tool_call>", "[],".repeat(scan::VALUES)));
+    // What one call takes is not taken from the next.
+    let list = format!("[TOOL] edit(\"a\", [{}1]) [/TOOL]\n", "1,".repeat(scan::VALUES - 3));
+    assert!(seen(&list.repeat(3)).iter().all(|seen| matches!(seen, Seen::Call(..))));
+}
+
 fn value() -> impl Strategy<Value = Value> {
     let text = prop_oneof![
         any::<String>(),
