@@ -98,7 +98,7 @@ impl Dice {
 
 fn mutated(corpus: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let mut input = corpus[dice.below(corpus.len())].clone();
-    for _ in 0..=dice.below(8) {
+    for _ in 0..=dice.below(1 + dice.below(8)) {
         let at = dice.below(input.len() + 1);
         let to = (at + dice.below(12)).min(input.len());
         match dice.below(7) {
@@ -153,7 +153,7 @@ fn main() {
         }
         tried += 1;
         // What was tried is mutated further now and then, so that inputs grow away from the seeds.
-        if tried % 64 == 0 && corpus.len() < 4000 {
+        if tried % 256 == 0 && corpus.len() < 400 {
             corpus.push(input);
         }
     }

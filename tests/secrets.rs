@@ -15,6 +15,8 @@ use std::process::Stdio;
 use std::sync::mpsc;
 
 const CANARY: &str = "sk-canary-7f3a91c2";
+/// A password in an address. It stands in the command line, which others can read where there are no namespaces; so it is another word.
+const PASSWORD: &str = "pa55-8e21bb07";
 /// As a command looks for it.
 const PATTERN: &str = "sk-canary[-]7f3a91c2";
 
@@ -192,7 +194,7 @@ fn errors_that_repeat_the_key_are_masked() {
     {
         let space = Space::new().env("OPENAI_API_KEY", CANARY);
         let (url, _told) = server(vec![refusal(status)]);
-        let url = url.replace("http://", &format!("http://me:{CANARY}-too@"));
+        let url = url.replace("http://", &format!("http://me:{PASSWORD}@"));
         let out = space.path("out");
         let args = ["run", "x", "--model", "openai:m", "--base-url", &url, "--retries", "0", "--out", out.to_str().unwrap()];
         let output = space.run(args);
@@ -203,6 +205,7 @@ fn errors_that_repeat_the_key_are_masked() {
         let mut found = Vec::new();
         holding(&out, &mut found);
         assert!(!said.contains(CANARY) && found.is_empty(), "{status}: {said} {found:?}");
+        assert!(!said.contains(PASSWORD) && !result.contains(PASSWORD), "{status}: {said} {result}");
     }
 }
 

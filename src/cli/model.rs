@@ -33,7 +33,8 @@ pub(super) struct ModelFlags {
     /// [default: that of the provider whose key is in the environment, else one of a local server]
     #[arg(long, short = 'm', value_name = "PROVIDER:NAME")]
     model: Option<String>,
-    /// The address of the model's server, with or without /v1 [default: its maker's]
+    /// The address of the model's server, with or without /v1; no place for a password, for command lines can be read [default: its
+    /// maker's]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// A file with the key [default: OPENAI_API_KEY, ANTHROPIC_API_KEY, OLLAMA_API_KEY]
