@@ -98,7 +98,9 @@ impl Dice {
 
 fn mutated(corpus: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let mut input = corpus[dice.below(corpus.len())].clone();
-    for _ in 0..=dice.below(1 + dice.below(8)) {
+    // Mostly few, so that some inputs stay whole.
+    let most = dice.below(8);
+    for _ in 0..=dice.below(1 + most) {
         let at = dice.below(input.len() + 1);
         let to = (at + dice.below(12)).min(input.len());
         match dice.below(7) {
