@@ -5,6 +5,8 @@
 
 #[path = "bench/tools.rs"]
 mod tools;
+#[path = "bench/wire.rs"]
+mod wire;
 
 use bailiwick::cli::setup::{Asked, Setup};
 use bailiwick::session::{Call, Options, Session, this_exe};
@@ -18,8 +20,12 @@ fn main() {
     if bailiwick::jail::warden::is_asked(&args) {
         std::process::exit(bailiwick::jail::warden::run(bailiwick::tools::TOOLS));
     }
-    if args.get(1).is_some_and(|table| table == "tools") {
-        return tools::run(args.get(2).map_or(20, |rounds| rounds.to_str().unwrap().parse().unwrap()));
+    let number = |at: usize, usual: usize| args.get(at).map_or(usual, |rounds| rounds.to_str().unwrap().parse().unwrap());
+    match args.get(1).and_then(|table| table.to_str()) {
+        Some("tools") => return tools::run(number(2, 20)),
+        Some("wire") => return wire::run(number(2, 50), &args.get(3).map_or_else(|| "target/release/bailiwick".into(), PathBuf::from)),
+        Some("serve") => return wire::serve(args[2].to_str().unwrap()),
+        _ => {}
     }
     let rounds: usize = args.get(1).map_or(200, |rounds| rounds.to_str().unwrap().parse().unwrap());
     let exe: PathBuf = args.get(2).map_or_else(|| PathBuf::from("target/release/bailiwick"), PathBuf::from);

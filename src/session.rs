@@ -15,7 +15,7 @@ use crate::confine::Report;
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::Warden;
 use crate::policy::{Access, Charter};
-use crate::tools::bench::Seen;
+use crate::tools::bench::Ledger;
 use crate::tools::{self, Answer, AnyTool, Work, args};
 use crate::workspace::BaseDir;
 use serde::{Deserialize, Serialize};
@@ -47,8 +47,8 @@ pub struct Session {
     tools: Vec<&'static dyn AnyTool>,
     report: Report,
     pool: pool::Pool,
-    /// What calls learnt about files, in order. Each jail is told what it does not know yet.
-    seen: RefCell<Vec<Seen>>,
+    /// What calls learnt about files. Each jail is told what it does not know yet.
+    seen: RefCell<Ledger>,
     shell: RefCell<command::ShellState>,
     spool_files: std::cell::Cell<u64>,
     /// Dropped before the warden, which ends them in any case.
@@ -171,10 +171,26 @@ impl Session {
 
     /// Runs a command between two looks at the protected names, and explains what the sandbox refused.
     async fn run_guarded(&self, launch: tools::Launch) -> Result<tools::Outcome, Fault> {
-        self.guard_before().await?;
         let script = launch.script.clone();
-        let outcome = self.run_command(launch).await;
-        let undone = self.guard_after().await;
+        let mut trusting = true;
+        let (outcome, compared) = loop {
+            self.guard_before(trusting).await?;
+            match self.run_command(&launch).await {
+                Ok(Some((outcome, compared))) => break (Ok(outcome), compared),
+                Err(fault) => break (Err(fault), None),
+                // Somebody changed protected names meanwhile: they are kept anew.
+                Ok(None) if trusting => {
+                    self.guard_stale();
+                    trusting = false;
+                }
+                Ok(None) => {
+                    self.guard_stale();
+                    return Err(Fault::new(FaultCode::Internal, "protected names change all the time: the command was not started")
+                        .hint("something outside of the sandbox is at work in the workspace: wait for it, then call again"));
+                }
+            }
+        };
+        let undone = self.guard_after(compared).await;
         let running = self.running_processes();
         if !running.is_empty() {
             // What runs on may change protected names at any time: the next comparison counts it as a command's.

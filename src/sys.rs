@@ -50,6 +50,32 @@ fn thread_count() -> Option<u64> {
     std::fs::metadata("/proc/self/task").ok().map(|meta| meta.nlink().saturating_sub(2))
 }
 
+/// Overwrites the environment of this process, where the kernel shows it (`/proc/PID/environ`) and where the C library finds it. For a process
+/// of one thread, before it does anything else.
+pub fn forget_environment() {
+    unsafe extern "C" {
+        static mut environ: *mut *mut libc::c_char;
+    }
+    // SAFETY: the pointer is the C library's own; no other thread reads or changes it.
+    let list = unsafe { environ };
+    if list.is_null() {
+        return;
+    }
+    for place in 0.. {
+        // SAFETY: the list ends with a null pointer, and no place behind it is looked at.
+        let entry = unsafe { *list.add(place) };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: each entry is a C string that the kernel or the C library has put there.
+        let length = unsafe { libc::strlen(entry) };
+        // SAFETY: the string is writable (the kernel puts it on the stack, the C library on the heap), and nobody else reads it.
+        unsafe { libc::explicit_bzero(entry.cast(), length) };
+    }
+    // SAFETY: `clearenv` only makes the list empty; one thread, as above.
+    unsafe { libc::clearenv() };
+}
+
 /// Ends this process at once: no destructor, no exit handler, nothing flushed twice after a fork.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition and does not return.

@@ -5,7 +5,7 @@ use bailiwick::cli::setup::{Asked, Setup};
 use bailiwick::session::{Call, Options, Session};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A workspace and the session that works in it. The session ends before its folders go.
 pub(crate) struct Desk {
@@ -25,7 +25,22 @@ pub(crate) struct Reply {
 impl Desk {
     /// A session under the policy `build` in a workspace as it is now.
     pub(crate) fn new(space: Space) -> Self {
-        let asked = Asked { workspace: Some(space.ws()), policy: "build".into(), ..Asked::default() };
+        Self::under("build", space)
+    }
+
+    /// A session under a policy: its name, or its file.
+    pub(crate) fn under(policy: &str, space: Space) -> Self {
+        let ws = space.ws();
+        Self::start(policy, &ws, space)
+    }
+
+    /// A session in a folder that somebody else works in, too. Paths are of the folder and not of the space.
+    pub(crate) fn at_folder(policy: &str, ws: &Path) -> Self {
+        Self::start(policy, ws, Space::new())
+    }
+
+    fn start(policy: &str, ws: &Path, space: Space) -> Self {
+        let asked = Asked { workspace: Some(ws.to_path_buf()), policy: policy.into(), ..Asked::default() };
         let setup = Setup::of(&asked).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let options = Options { exe: bailiwick(), registry: bailiwick::tools::TOOLS, charter: setup.charter().clone() };

@@ -336,3 +336,50 @@ fn what_is_not_kept_is_said() {
     assert!(called.data()["notices"].to_string().contains("only the first 1 MiB are kept; 940,319 bytes more"), "{}", called.line);
     assert_eq!(called.data()["truncation"]["total_lines"], 300_000);
 }
+
+/// Everything that a process holds in memory that can be written, as far as root may read it.
+fn writable_memory(pid: i32) -> Vec<u8> {
+    use std::io::{Read, Seek, SeekFrom};
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let Ok(mut memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
+    let mut all = Vec::new();
+    for line in maps.lines().filter(|line| line.contains("rw-p")) {
+        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let (from, to) = (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
+        if memory.seek(SeekFrom::Start(from)).is_ok() && memory.read_exact(&mut bytes).is_ok() {
+            all.extend_from_slice(&bytes);
+        }
+    }
+    all
+}
+
+/// `exec` forks its warden: what the host's environment held must not come along, neither where the kernel shows it nor in memory.
+#[test]
+fn the_warden_of_a_program_holds_nothing_of_the_environment() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("only root can look into another process's memory");
+        return;
+    }
+    for flags in RUNGS {
+        let (space, mark) = (Space::new().env("BW_SECRET_NAME", "canary-of-the-environment"), mark());
+        let args = flags.iter().copied().chain(["exec", "--", "sleep", &mark]);
+        let mut runner = space.command(args).stdout(Stdio::null()).stdin(Stdio::null()).spawn().unwrap();
+        let host = i32::try_from(runner.id()).unwrap();
+        let is_program = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep");
+        let started = within(Duration::from_secs(20), || children(host).iter().any(is_program));
+        let holds = |pid: i32| {
+            let memory = writable_memory(pid);
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            [memory, environ].iter().any(|bytes| bytes.windows(25).any(|part| part == b"canary-of-the-environment"))
+        };
+        let below = children(host);
+        let found: Vec<(i32, bool, bool)> = below.iter().map(|pid| (*pid, writable_memory(*pid).is_empty(), holds(*pid))).collect();
+        let shows = holds(host);
+        runner.kill().unwrap();
+        runner.wait().unwrap();
+        assert!(started && shows, "{flags:?}: the host has it, else this shows nothing");
+        assert!(found.len() >= 3 && found.iter().all(|(_, unread, holds)| !unread && !holds), "{flags:?}: {found:?}");
+        assert!(within(Duration::from_secs(1), || alive(&mark).is_empty()), "{flags:?}");
+    }
+}

@@ -1,18 +1,13 @@
-//! A folder that is swapped for a link, in a loop, while the file tools work in it: nothing outside is read, written or removed.
-//! `BAILIWICK_TEST_ROUNDS` sets how often each tool is called (default 200).
+//! A folder that is swapped for a link, in a loop, while the tools work in it: nothing outside is read, written or removed.
+//! `BAILIWICK_TEST_ROUNDS` sets how often each tool is called (default 1000; commands a twentieth of that).
 
-use crate::space::{Space, bailiwick};
-use bailiwick::cli::setup::{Asked, Setup};
-use bailiwick::session::{Call, Options, Session};
+use crate::desk::Desk;
+use crate::space::{Space, rounds};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-fn rounds() -> u64 {
-    std::env::var("BAILIWICK_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(200)
-}
 
 /// Swaps the folder `d` and a link to the outside, each time in one step, until it is told to stop.
 fn swap(ws: &Path, outside: &Path, stop: &AtomicBool, swaps: &AtomicU64) {
@@ -28,50 +23,72 @@ fn swap(ws: &Path, outside: &Path, stop: &AtomicBool, swaps: &AtomicU64) {
     }
 }
 
+/// The calls of one round. What one of them puts into the folder a later one takes out of it, if it meets the folder.
+fn calls(round: u64) -> Vec<(&'static str, Value)> {
+    let patch = |change| format!("*** Begin Patch\n*** {change}\n*** End Patch");
+    let (old, new, patch) = match round % 2 {
+        0 => ("decoy", "DECOY", patch("Add File: d/p\n+text")),
+        _ => ("DECOY", "decoy", patch("Delete File: d/p")),
+    };
+    let mut calls = vec![
+        ("read", json!({"path": "d/secret"})),
+        ("grep", json!({"pattern": "secret|outside", "path": "d"})),
+        ("ls", json!({"path": "d/.", "depth": 2})),
+        ("find", json!({"pattern": "*", "path": "d"})),
+        ("write", json!({"path": "d/f", "content": format!("round {round}\n"), "expected_hash": null})),
+        ("write", json!({"path": "d/f", "content": "more\n", "mode": "append"})),
+        ("edit", json!({"path": "d/secret", "old_string": old, "new_string": new})),
+        ("edit", json!({"patch": patch})),
+        ("create", json!({"path": "d/n", "content": "new\n"})),
+        ("rename", json!({"source": "d/n", "destination": "n", "overwrite": true})),
+        ("mkdir", json!({"path": "d/k"})),
+        ("rename", json!({"source": "d/k", "destination": "k", "overwrite": true})),
+        ("copy", json!({"source": "d/secret", "destination": "c", "overwrite": true})),
+        ("copy", json!({"source": "d", "destination": "e", "overwrite": true})),
+        ("copy", json!({"source": "x", "destination": "d/x", "overwrite": true})),
+    ];
+    if round.is_multiple_of(20) {
+        calls.push(("sandbox_bash", json!({"command": "cat secret f; echo x > w", "workdir": "d"})));
+    }
+    calls
+}
+
 #[test]
 fn a_swapped_folder_leads_nobody_out() {
-    let space = Space::new().file("d/f", "inside\n").file("d/secret", "a decoy\n").file("x", "x\n");
-    let bait = space.outside().join("secret");
-    std::fs::write(space.outside().join("f"), "outside f\n").unwrap();
-    let asked = Asked { workspace: Some(space.ws()), policy: "edit".into(), ..Default::default() };
-    let setup = Setup::of(&asked).unwrap();
+    let space = Space::in_memory().file("d/f", "inside\n").file("d/secret", "a decoy\n").file("x", "x\n");
+    let outside = space.outside();
+    std::fs::write(outside.join("f"), "outside f\n").unwrap();
+    let desk = Desk::new(space);
     let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut reached = 0;
-    let mut refused = 0;
+    let mut reached = std::collections::BTreeMap::new();
+    let rounds = rounds(1000);
     std::thread::scope(|scope| {
-        let (ws, outside) = (space.ws(), space.outside());
-        let (stop, swaps) = (&stop, &swaps);
-        let swapper = scope.spawn(move || swap(&ws, &outside, stop, swaps));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let session =
-                Session::start(Options { exe: bailiwick(), registry: bailiwick::tools::TOOLS, charter: setup.charter().clone() }).unwrap();
-            for round in 0..rounds() {
-                let calls: [(&str, Value); 9] = [
-                    ("read", json!({"path": "d/secret"})),
-                    ("grep", json!({"pattern": "secret", "path": "d"})),
-                    ("ls", json!({"path": "d/."})),
-                    ("find", json!({"pattern": "*", "path": "d"})),
-                    ("write", json!({"path": "d/f", "content": format!("round {round}\n")})),
-                    ("edit", json!({"path": "d/secret", "old_string": "decoy", "new_string": "decoy"})),
-                    ("copy", json!({"from": "d/secret", "to": "c", "overwrite": true})),
-                    ("rename", json!({"from": "x", "to": "d/x", "overwrite": true})),
-                    ("rename", json!({"from": "d/x", "to": "x", "overwrite": true})),
-                ];
-                for (tool, args) in calls {
-                    let answer = session.call(Call { id: String::new(), tool: tool.into(), args }).await;
-                    let said = serde_json::to_string(&answer.envelope).unwrap();
-                    assert!(!said.contains("the outside secret") && !said.contains("outside f"), "{tool}: {said}");
-                    *(if answer.envelope.success() { &mut reached } else { &mut refused }) += 1;
-                }
+        let ws = desk.space.ws();
+        let (stop, swaps, outside) = (&stop, &swaps, &outside);
+        let swapper = scope.spawn(move || swap(&ws, outside, stop, swaps));
+        for round in 0..rounds {
+            for (tool, args) in calls(round) {
+                let reply = desk.call(tool, args);
+                let said = format!("{} {}", reply.envelope, reply.text);
+                assert!(!said.contains("the outside secret") && !said.contains("outside f"), "{tool}: {said}");
+                let (done, refused) = reached.entry(tool).or_insert((0u64, 0u64));
+                *(if reply.envelope["success"] == true { done } else { refused }) += 1;
             }
-        });
+        }
         stop.store(true, Ordering::Relaxed);
         swapper.join().unwrap();
     });
-    assert_eq!(std::fs::read_to_string(&bait).unwrap(), "the outside secret\n");
-    assert_eq!(std::fs::read_to_string(space.outside().join("f")).unwrap(), "outside f\n");
-    assert_eq!(std::fs::read_dir(space.outside()).unwrap().count(), 2, "nothing was put outside");
-    println!("{} swaps, {reached} calls reached the folder, {refused} were refused", swaps.load(Ordering::Relaxed));
-    assert!(reached > 0 && refused > 0, "the race did not take place: {reached} reached, {refused} refused");
+    assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "the outside secret\n");
+    assert_eq!(std::fs::read_to_string(outside.join("f")).unwrap(), "outside f\n");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 2, "nothing was put outside");
+    // Nor was anything of the outside brought in.
+    let brought = desk.done("grep", json!({"pattern": "the outside secret|outside f", "no_ignore": true, "output_mode": "files"}));
+    assert_eq!(brought["total"], 0, "{brought}");
+    println!(
+        "{rounds} rounds, {} swaps; each tool, how often it reached the folder and was refused: {reached:?}",
+        swaps.load(Ordering::Relaxed)
+    );
+    for (tool, (done, refused)) in reached {
+        assert!(done > 0 && refused > 0, "the race of {tool} did not take place: {done} reached the folder, {refused} were refused");
+    }
 }

@@ -14,19 +14,48 @@ pub(crate) fn bailiwick() -> PathBuf {
 
 /// A temporary folder with a workspace `ws`, an `outside` beside it and a `home`.
 pub(crate) struct Space {
+    /// Unmounted before the folder goes.
+    mounted: Option<Mounted>,
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
 }
 
 impl Space {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("bw-test-").tempdir().unwrap();
-        for name in ["ws", "outside", "home"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
+        Self::beneath(&std::env::temp_dir())
+    }
+
+    /// One in another place than that for temporary folders.
+    pub(crate) fn beneath(folder: &Path) -> Self {
+        let dir = tempfile::Builder::new().prefix("bw-test-").tempdir_in(folder).unwrap();
+        let space = Self { mounted: None, dir, env: Vec::new() };
+        space.furnish();
+        space
+    }
+
+    /// One whose workspace and outside are in memory, where this user may mount that: flushing costs nothing there.
+    pub(crate) fn in_memory() -> Self {
+        let mut space = Self::new();
+        // Both in one file system, so that a rename from the one to the other is not refused for being between two.
+        let whole = space.dir.path().to_path_buf();
+        if let Ok(mounted) = Mounted::over(&whole, 1 << 20) {
+            space.mounted = Some(mounted);
+            space.furnish();
         }
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(dir.path().join("outside/secret"), "the outside secret\n").unwrap();
-        Self { dir, env: Vec::new() }
+        space
+    }
+
+    /// Whether it is in memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.mounted.is_some()
+    }
+
+    fn furnish(&self) {
+        for name in ["ws", "outside", "home"] {
+            fs::create_dir(self.path(name)).unwrap();
+        }
+        fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(self.path("outside/secret"), "the outside secret\n").unwrap();
     }
 
     pub(crate) fn path(&self, rel: &str) -> PathBuf {
@@ -128,6 +157,29 @@ macro_rules! skip {
         println!("SKIP {}", format!($($why)*));
         return;
     }};
+}
+
+/// How often something is tried: `BAILIWICK_TEST_ROUNDS`, else what is enough for every run.
+pub(crate) fn rounds(usual: u64) -> u64 {
+    std::env::var("BAILIWICK_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
+}
+
+/// A small file system in memory, mounted over a folder; it goes when this is dropped.
+pub(crate) struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Mounts one of so many KiB.
+    pub(crate) fn over(folder: &Path, kib: u64) -> Result<Self, nix::errno::Errno> {
+        let options = format!("size={kib}k,mode=755");
+        nix::mount::mount(Some("tmpfs"), folder, Some("tmpfs"), nix::mount::MsFlags::empty(), Some(options.as_str()))?;
+        Ok(Self(folder.to_path_buf()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
+    }
 }
 
 /// Whether a program is on PATH.

@@ -6,5 +6,6 @@ mod durable;
 mod hostile;
 mod matching;
 mod output;
+mod patches;
 mod reading;
 mod walking;

@@ -4,7 +4,7 @@ use super::{Common, say_fault, setup};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::jail::spawn::Warden;
-use crate::jail::wire::{self, Ended, NotStarted, ToKeeper, ToLeader};
+use crate::jail::wire::{self, Ended, FromLeader, ToKeeper, ToLeader};
 use crate::policy::Access;
 use crate::session::Once;
 use nix::errno::Errno;
@@ -37,7 +37,7 @@ impl Exec {
     }
 
     fn try_run(self, common: &Common) -> Result<i32, Fault> {
-        let setup = setup::Setup::new(common)?;
+        let mut setup = setup::Setup::for_program(common)?;
         if setup.charter().execute.is_none() {
             return Err(Fault::new(FaultCode::ToolDenied, format!("the policy {} permits no programs", setup.charter().policy))
                 .hint("--policy build does"));
@@ -48,22 +48,29 @@ impl Exec {
         passed.thread_block().map_err(internal)?;
         let signals = SignalFd::with_flags(&passed, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(internal)?;
 
-        // The class of the guard, where commands could change what is protected.
-        let guarded = setup.charter().change.is_some();
-        let classes: &[Access] = if guarded { &[Access::Change, Access::Execute] } else { &[Access::Execute] };
-        let warden = Warden::begin(&crate::session::this_exe(), setup.charter(), classes, setup.base())?;
+        // It was all that this host held of its environment.
+        setup.forget_environment();
+        let warden = Warden::fork(setup.charter(), &[Access::Execute], setup.base())?;
         let waiting = warden.open_program(Access::Execute)?;
-        let program = ToLeader { argv: self.command, env: Vec::new(), workdir: setup.current_folder(), places: vec![0, 1, 2] };
+        let mut guard = Once::new(setup.charter());
+        let keep = guard.as_ref().map(|guard| guard.names(setup.charter()));
+        let program = ToLeader { argv: self.command, workdir: setup.current_folder(), places: vec![0, 1, 2], keep, ..ToLeader::default() };
         let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        // The program waits until what is protected has been looked at.
         warden.ready()?;
-        let guard = Once::begin(&warden, setup.charter())?;
+        if guard.is_some() {
+            wire::send(waiting.control.as_fd(), &ToKeeper::CompareLater, &[]).map_err(internal)?;
+        }
         let sent = wire::send(waiting.launch.as_fd(), &program, &[input.as_fd(), output.as_fd(), error.as_fd()]);
         sent.map_err(internal)?;
+        let mut not_started = None;
 
-        let mut watched = false;
+        let (mut watched, mut launched) = (false, false);
         let ended = loop {
-            let mut ready = [PollFd::new(waiting.control.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            let mut ready = vec![PollFd::new(waiting.control.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            if !launched {
+                // Its other end is closed when the program has been started: asked again it would say so without end.
+                ready.push(PollFd::new(waiting.launch.as_fd(), PollFlags::POLLIN));
+            }
             let short = PollTimeout::try_from(crate::session::SHORT).unwrap_or(PollTimeout::MAX);
             match poll(&mut ready, if watched { PollTimeout::NONE } else { short }) {
                 Err(Errno::EINTR) => continue,
@@ -74,23 +81,34 @@ impl Exec {
                 }
                 other => other.map_err(internal)?,
             };
+            let happened = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+            let (ends, speaks) = (happened(&ready[0]), ready.get(2).is_some_and(happened));
+            if speaks {
+                match wire::receive::<FromLeader>(waiting.launch.as_fd()) {
+                    Ok(Some((FromLeader::Kept(kept), _))) => {
+                        if let Some(guard) = &mut guard {
+                            let _ = wire::send(waiting.control.as_fd(), &guard.kept(*kept), &[]);
+                        }
+                    }
+                    Ok(Some((FromLeader::NotStarted(why), _))) => not_started = Some(why),
+                    Ok(Some((FromLeader::Stale, _)) | None) | Err(_) => launched = true,
+                }
+            }
             while let Ok(Some(signal)) = signals.read_signal() {
                 let number = i32::try_from(signal.ssi_signo).unwrap_or(libc::SIGTERM);
                 let _ = wire::send(waiting.control.as_fd(), &ToKeeper::Signal(number), &[]);
             }
-            if ready[0].revents().is_some_and(|events| !events.is_empty()) {
+            if ends && !speaks {
                 break match wire::receive::<Ended>(waiting.control.as_fd()) {
                     Ok(Some((ended, _))) => ended,
                     _ => return Err(warden.fate(waiting.id)),
                 };
             }
         };
-        for undone in guard.map(Once::end).transpose()?.into_iter().flatten() {
+        for undone in guard.map(|guard| guard.end(&warden, ended.compared.clone())).transpose()?.into_iter().flatten() {
             anstream::eprintln!("bailiwick: {undone}");
         }
-        if wire::wait_readable(&waiting.launch, 0) == Ok(true)
-            && let Ok(Some((why, _))) = wire::receive::<NotStarted>(waiting.launch.as_fd())
-        {
+        if let Some(why) = not_started {
             say_fault(&why.fault);
             return Ok(if why.errno.is_some() {
                 ended.exit_code.unwrap_or(i32::from(ExitCode::ExecFailed.code()))

@@ -4,7 +4,7 @@ use super::Common;
 use super::journal::Journal;
 use crate::envelope::{Fault, FaultCode};
 use crate::policy::file::Policy;
-use crate::policy::home::{clear, furnish, hold, sweep};
+use crate::policy::home::{Held, furnish};
 use crate::policy::image::Dropped;
 use crate::policy::resolve::{Resolved, resolve};
 use crate::policy::surroundings::Surroundings;
@@ -33,14 +33,14 @@ pub struct Asked {
     pub without_namespaces: bool,
 }
 
-/// A resolved charter with its session folder, which is removed when this is dropped. Drop the session (or the warden) first.
+/// A resolved charter with its session folder, which is given up when this is dropped. Drop the session (or the warden) first.
 #[derive(Debug)]
 pub struct Setup {
     resolved: Resolved,
     here: Surroundings,
     base: BaseDir,
     /// Held while the session's folder is in use.
-    held: Option<nix::fcntl::Flock<std::fs::File>>,
+    held: Option<Held>,
     journal: Option<Journal>,
 }
 
@@ -58,11 +58,7 @@ impl Setup {
     /// # Errors
     /// As [`Setup::resolved`], and `io_error` when the session's folder cannot be made.
     pub fn of(asked: &Asked) -> Result<Self, Fault> {
-        let mut setup = Self::resolved(asked)?;
-        let charter = &setup.resolved.charter;
-        sweep(charter, setup.here.uid);
-        furnish(&setup.resolved, &setup.here)?;
-        setup.held = Some(hold(charter)?);
+        let mut setup = Self::furnished(asked)?;
         if setup.resolved.charter.change.is_some() {
             match Journal::open(&setup.resolved.charter, &setup.here) {
                 Ok(journal) => {
@@ -72,6 +68,20 @@ impl Setup {
                 Err(why) => setup.resolved.dropped.push(Dropped { what: "the journal of writes in place".into(), why }),
             }
         }
+        Ok(setup)
+    }
+
+    /// For one program: without a journal.
+    ///
+    /// # Errors
+    /// As [`Setup::of`].
+    pub(crate) fn for_program(common: &Common) -> Result<Self, Fault> {
+        Self::furnished(&common.asked())
+    }
+
+    fn furnished(asked: &Asked) -> Result<Self, Fault> {
+        let mut setup = Self::resolved(asked)?;
+        setup.held = Some(furnish(&setup.resolved, &setup.here)?);
         Ok(setup)
     }
 
@@ -128,6 +138,19 @@ impl Setup {
         &self.here
     }
 
+    /// Overwrites what was copied of the environment, which nothing needs any more.
+    pub(crate) fn forget_environment(&mut self) {
+        use std::os::unix::ffi::OsStringExt;
+        for (name, value) in self.here.env.drain(..) {
+            for text in [name, value] {
+                let mut bytes = text.into_vec();
+                bytes.fill(0);
+                // So that the compiler does not take the writing for useless.
+                std::hint::black_box(&bytes);
+            }
+        }
+    }
+
     /// The open base directory.
     pub fn base(&self) -> &BaseDir {
         &self.base
@@ -138,15 +161,6 @@ impl Setup {
         let current = std::env::current_dir().ok()?.canonicalize().ok()?;
         let rest = current.strip_prefix(&self.resolved.charter.base).ok()?;
         (!rest.as_os_str().is_empty()).then(|| escape::show(rest.as_os_str()))
-    }
-}
-
-impl Drop for Setup {
-    fn drop(&mut self) {
-        if self.held.is_some() {
-            // What cannot be removed stays in a folder that only its owner may enter; there is nobody left to tell.
-            let _ = clear(&self.resolved.charter);
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
@@ -85,7 +85,7 @@ struct Ground<'a> {
     datagram: UnixDatagram,
     hidden: UnixListener,
     hidden_name: String,
-    victim: Pid,
+    victim: Victim,
 }
 
 const ACTS: &[Act] = &[
@@ -98,20 +98,17 @@ const ACTS: &[Act] = &[
         done(OpenOptions::new().append(true).open(ground.secret()).and_then(|mut file| file.write(b"")))
     }),
     forbidden(Protection::FsWrite, "make a folder outside the grants", |ground| done(fs::create_dir(ground.made("folder")))),
-    forbidden(Protection::FsWrite, "rename a file outside the grants", |ground| {
-        done(fs::rename(ground.folder.join(format!("move-{}", ground.round)), ground.made("moved")))
-    }),
     forbidden(Protection::FsTruncate, "truncate a file outside the grants by its path", |ground| {
         nix::unistd::truncate(&ground.secret(), SECRET.len() as i64)
     }),
     forbidden(Protection::FsTruncate, "truncate a file outside the grants that is opened for reading", |ground| {
-        let spare = ground.folder.join(format!("spare-{}", ground.round));
-        nix::fcntl::open(&spare, nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_TRUNC, Mode::empty()).map(drop)
+        nix::fcntl::open(&ground.spare(), nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_TRUNC, Mode::empty()).map(drop)
     }),
     forbidden(Protection::FsMetadata, "change the mode of a file outside the grants", |ground| {
-        let mode = if ground.round == CONFINED { 0o640 } else { 0o600 };
-        done(fs::set_permissions(ground.secret(), fs::Permissions::from_mode(mode)))
+        let mode = if ground.round == UNCONFINED { 0o600 } else { 0o640 };
+        done(fs::set_permissions(ground.spare(), fs::Permissions::from_mode(mode)))
     }),
+    forbidden(Protection::FsWrite, "rename a file outside the grants", |ground| done(fs::rename(ground.spare(), ground.made("moved")))),
     forbidden(Protection::FsSpecial, "make a FIFO outside the grants", |ground| {
         mknod(&ground.made("fifo"), SFlag::S_IFIFO, Mode::S_IRUSR, 0)
     }),
@@ -128,16 +125,16 @@ const ACTS: &[Act] = &[
     }),
     forbidden(Protection::Proc, "read another process's environment", |ground| {
         let mut text = Vec::new();
-        done(File::open(format!("/proc/{}/environ", ground.victim)).and_then(|mut file| file.read_to_end(&mut text)))
+        done(File::open(format!("/proc/{}/environ", ground.victim.0)).and_then(|mut file| file.read_to_end(&mut text)))
     }),
     forbidden(Protection::Proc, "read another process's memory through the kernel", |_| reached(InvalidCall::ProcessVmReadv)),
     forbidden(Protection::Ptrace, "trace another process", |ground| {
-        nix::sys::ptrace::seize(ground.victim, nix::sys::ptrace::Options::empty())
+        nix::sys::ptrace::seize(ground.victim.0, nix::sys::ptrace::Options::empty())
     }),
-    forbidden(Protection::Signals, "signal another process", |ground| kill(ground.victim, None)),
+    forbidden(Protection::Signals, "signal another process", |ground| kill(ground.victim.0, None)),
     forbidden(Protection::Signals, "reschedule another process", |ground| {
         let cpus = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
-        nix::sched::sched_setaffinity(ground.victim, &cpus)
+        nix::sched::sched_setaffinity(ground.victim.0, &cpus)
     }),
     forbidden(Protection::Ipc, "make a System V segment", |_| reached(InvalidCall::Shmget)),
     forbidden(Protection::Ipc, "open a message queue", |_| reached(InvalidCall::MqOpen)),
@@ -193,73 +190,214 @@ const ACTS: &[Act] = &[
 ];
 
 const UNCONFINED: &str = "unconfined";
-const CONFINED: &str = "confined";
+
+/// What the folder of a trial is called, before what makes it unique.
+const BAIT: &str = "bailiwick-canary-";
+
+/// A bait of this age was left by a warden that was killed.
+const STALE: Duration = Duration::from_secs(60);
+
+/// Where the bait is laid without mounts of our own: in memory, where that is outside of all grants, for a file there costs a tenth of one
+/// on a disk; else in the session's folder.
+fn bait_place(charter: &Charter) -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    let all = [Access::Look, Access::Change, Access::Execute, Access::Own];
+    let granted = all.iter().filter_map(|access| charter.grants(*access)).flat_map(|grants| &grants.0);
+    let overlaps = |path: &Path| path.starts_with(shm) || shm.starts_with(path);
+    let free = !overlaps(&charter.base) && !granted.into_iter().any(|grant| overlaps(&grant.path));
+    let in_memory = || {
+        nix::sys::statfs::statfs(shm).is_ok_and(|stat| {
+            stat.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC && !stat.flags().intersects(nix::sys::statvfs::FsFlags::ST_NOEXEC)
+        }) && nix::unistd::access(shm, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).is_ok()
+    };
+    if free && in_memory() {
+        clear_stale(shm);
+        return shm.to_path_buf();
+    }
+    let bait = charter.session_dir.join("bait");
+    if bait.is_dir() { bait } else { charter.session_dir.clone() }
+}
+
+/// Removes what killed wardens of this user left.
+fn clear_stale(folder: &Path) {
+    let me = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(BAIT.as_bytes()) {
+            continue;
+        }
+        let stale = entry.metadata().is_ok_and(|meta| {
+            use std::os::unix::fs::MetadataExt;
+            meta.is_dir() && meta.uid() == me && meta.modified().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > STALE))
+        });
+        if stale {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// What the bait of a class is called.
+const fn round(access: Access) -> &'static str {
+    match access {
+        Access::Look => "look",
+        Access::Change => "change",
+        Access::Execute => "execute",
+        Access::Own => "own",
+    }
+}
 
 /// Tries every act in every class. The bait is laid in the session's folder, which is outside all grants but those of a policy
 /// that grants nearly everything, and removed again.
 ///
 /// # Errors
 /// `internal` where the bait cannot be laid or a child is lost; `cannot_confine` where the confinement cannot be applied.
-pub fn canaries(prepared: &[&Prepared], base: BorrowedFd<'_>, charter: &Charter, vantage: Vantage) -> Result<Vec<Canary>, Fault> {
-    let place = &charter.session_dir;
-    let broken =
-        |error: io::Error| Fault::new(FaultCode::Internal, format!("the canaries' bait cannot be laid in {}: {error}", place.display()));
-    // Where everything but the grants is read-only, the bait is laid, and looked at, through a descriptor from before that.
-    let hand = vantage.hand.as_ref().map_or_else(|| place.clone(), |hand| PathBuf::from(format!("/proc/self/fd/{}", hand.as_raw_fd())));
-    let bait = tempfile::Builder::new().prefix("canary-").tempdir_in(&hand).map_err(broken)?;
-    let seen_as = place.join(bait.path().file_name().unwrap_or_default());
-    let mut ground = Ground::lay(bait.path(), seen_as, base, vantage.ears).map_err(broken)?;
-    let outcome = try_all(prepared, charter, &mut ground);
-    errand::end(ground.victim);
-    outcome
+#[cfg(test)]
+pub(super) fn canaries(prepared: &[&Prepared], base: BorrowedFd<'_>, charter: &Charter, vantage: Vantage) -> Result<Vec<Canary>, Fault> {
+    let classes: Vec<Access> = prepared.iter().map(|class| class.access()).collect();
+    let trial = Trial::begin(base, charter, vantage, &classes)?;
+    Ok(trial.launch(prepared)?.judge(charter)?.0)
 }
 
-fn try_all(prepared: &[&Prepared], charter: &Charter, ground: &mut Ground<'_>) -> Result<Vec<Canary>, Fault> {
-    let control = errand::run(ROUND, || do_all(ground))?;
-    ground.round = CONFINED;
-    ground.folder = ground.seen_as.clone();
-    let mut all = Vec::new();
-    for class in prepared {
-        ground.renew().map_err(|error| Fault::new(FaultCode::Internal, format!("the canaries' bait: {error}")))?;
-        let tried = errand::run(ROUND, || match class.apply() {
-            Ok(_confined) => Ok(do_all(ground)),
-            Err(fault) => Err(fault.message().to_string()),
-        })?
-        .map_err(|sentence| Fault::new(FaultCode::CannotConfine, sentence))?;
-        if tried.len() != ACTS.len() || control.len() != ACTS.len() {
-            return Err(Fault::new(FaultCode::Internal, "a canary did not come back"));
-        }
-        let seen = ground.seen();
-        let granted = granted(charter, class.access(), &ground.folder);
-        for ((act, control), tried) in ACTS.iter().zip(&control).zip(&tried) {
-            let words = |number: &i32| Errno::from_raw(*number).desc().to_string();
-            let outcome = match (control, tried) {
-                _ if act.protection.is_some_and(|protection| granted.contains(&protection)) => {
-                    Outcome::Inconclusive { why: "the policy grants it".into() }
-                }
-                // In a network of the session's own the act itself goes well: it counts what the host hears, which heard before.
-                (_, tried) if ground.far && matches!(act.protection, Some(Protection::NetTcp | Protection::NetUdp)) => {
-                    if act.protection.is_some_and(|protection| seen.contains(&protection)) {
-                        Outcome::Done
-                    } else {
-                        Outcome::Refused { error: tried.as_ref().map_or_else(|| "the host heard nothing".into(), words) }
-                    }
-                }
-                (_, None) => Outcome::Done,
-                _ if act.protection.is_some_and(|protection| seen.contains(&protection)) => Outcome::Done,
-                (Some(errno), Some(_)) if act.protection.is_some() => Outcome::Inconclusive { why: words(errno) },
-                (_, Some(errno)) => Outcome::Refused { error: words(errno) },
-            };
-            all.push(Canary { access: class.access(), protection: act.protection, act: act.name.into(), outcome });
-        }
+/// What the acts answered: `None` where one had its effect, else the error's number.
+type Answers = Vec<Option<i32>>;
+
+/// The bait is laid, and an unconfined child does every act.
+pub struct Trial<'a> {
+    ground: Ground<'a>,
+    left: Left,
+    classes: Vec<Access>,
+    control: errand::Errand<Answers>,
+}
+
+/// Each class does every act, all at the same time.
+pub struct Launched<'a> {
+    ground: Ground<'a>,
+    left: Left,
+    control: Answers,
+    tried: Vec<(Access, errand::Errand<Result<Answers, String>>)>,
+}
+
+/// What is left of a trial: the bait, which is removed when this is dropped, and the vantage for the next one.
+pub struct Left {
+    bait: tempfile::TempDir,
+    hand: Option<OwnedFd>,
+    ears: Option<Ears>,
+}
+
+impl Left {
+    /// Removes the bait.
+    pub fn clear(self) -> Vantage {
+        drop(self.bait);
+        Vantage { ears: self.ears, hand: self.hand }
     }
-    Ok(all)
+}
+
+impl<'a> Trial<'a> {
+    /// Lays the bait for these classes and sends the child that shows what can be done without confinement.
+    ///
+    /// # Errors
+    /// `internal` where the bait cannot be laid or there is no child to be had.
+    pub fn begin(base: BorrowedFd<'a>, charter: &Charter, vantage: Vantage, classes: &[Access]) -> Result<Self, Fault> {
+        let place = match &vantage.hand {
+            Some(_) => charter.session_dir.join("bait"),
+            None => bait_place(charter),
+        };
+        let broken = |error: io::Error| {
+            Fault::new(FaultCode::Internal, format!("the canaries' bait cannot be laid in {}: {error}", place.display()))
+        };
+        let Vantage { ears, hand } = vantage;
+        // Where everything but the grants is read-only, the bait is laid, and looked at, through a descriptor from before that.
+        let way = hand.as_ref().map_or_else(|| place.clone(), |hand| PathBuf::from(format!("/proc/self/fd/{}", hand.as_raw_fd())));
+        let bait = tempfile::Builder::new().prefix(BAIT).tempdir_in(&way).map_err(&broken)?;
+        let seen_as = place.join(bait.path().file_name().unwrap_or_default());
+        let mut ground = Ground::lay(bait.path(), seen_as, base, ears, classes).map_err(broken)?;
+        let control = errand::begin(ROUND, || do_all(&ground))?;
+        ground.folder.clone_from(&ground.seen_as);
+        Ok(Self { ground, left: Left { bait, hand, ears: None }, classes: classes.to_vec(), control })
+    }
+
+    /// Sends a child of each class.
+    ///
+    /// # Errors
+    /// `internal` where there is no child to be had.
+    pub fn launch(mut self, prepared: &[&Prepared]) -> Result<Launched<'a>, Fault> {
+        let control = self.control.finish()?;
+        // What the unconfined child reached is no news.
+        self.ground.heard();
+        let mut tried = Vec::new();
+        for class in prepared {
+            if !self.classes.contains(&class.access()) {
+                return Err(Fault::new(FaultCode::Internal, "a class has no bait"));
+            }
+            self.ground.round = round(class.access());
+            let ground = &self.ground;
+            let child = errand::begin(ROUND, || match class.apply() {
+                Ok(_confined) => Ok(do_all(ground)),
+                Err(fault) => Err(fault.message().to_string()),
+            });
+            tried.push((class.access(), child?));
+        }
+        Ok(Launched { ground: self.ground, left: self.left, control, tried })
+    }
+}
+
+impl Launched<'_> {
+    /// Waits for the children, and judges from outside what became of each act.
+    ///
+    /// # Errors
+    /// `internal` where a child is lost; `cannot_confine` where the confinement could not be applied.
+    pub fn judge(mut self, charter: &Charter) -> Result<(Vec<Canary>, Left), Fault> {
+        let all = self.judged(charter);
+        let Ground { tcp, udp, far, .. } = self.ground;
+        self.left.ears = far.then_some(Ears { tcp, udp });
+        Ok((all?, self.left))
+    }
+
+    fn judged(&mut self, charter: &Charter) -> Result<Vec<Canary>, Fault> {
+        let mut all_tried = Vec::new();
+        for (access, child) in self.tried.drain(..) {
+            all_tried.push((access, child.finish()?.map_err(|sentence| Fault::new(FaultCode::CannotConfine, sentence))?));
+        }
+        // The listeners are those of all classes: what one of them reached counts against each.
+        let heard = self.ground.heard();
+        let mut all = Vec::new();
+        for (access, tried) in all_tried {
+            if tried.len() != ACTS.len() || self.control.len() != ACTS.len() {
+                return Err(Fault::new(FaultCode::Internal, "a canary did not come back"));
+            }
+            let mut seen = self.ground.seen(round(access));
+            seen.extend_from_slice(&heard);
+            let granted = granted(charter, access, &self.ground.folder);
+            for ((act, control), tried) in ACTS.iter().zip(&self.control).zip(&tried) {
+                let words = |number: &i32| Errno::from_raw(*number).desc().to_string();
+                let outcome = match (control, tried) {
+                    _ if act.protection.is_some_and(|protection| granted.contains(&protection)) => {
+                        Outcome::Inconclusive { why: "the policy grants it".into() }
+                    }
+                    // In a network of the session's own the act itself goes well: it counts what the host hears, which heard before.
+                    (_, tried) if self.ground.far && matches!(act.protection, Some(Protection::NetTcp | Protection::NetUdp)) => {
+                        if act.protection.is_some_and(|protection| seen.contains(&protection)) {
+                            Outcome::Done
+                        } else {
+                            Outcome::Refused { error: tried.as_ref().map_or_else(|| "the host heard nothing".into(), words) }
+                        }
+                    }
+                    (_, None) => Outcome::Done,
+                    _ if act.protection.is_some_and(|protection| seen.contains(&protection)) => Outcome::Done,
+                    (Some(errno), Some(_)) if act.protection.is_some() => Outcome::Inconclusive { why: words(errno) },
+                    (_, Some(errno)) => Outcome::Refused { error: words(errno) },
+                };
+                all.push(Canary { access, protection: act.protection, act: act.name.into(), outcome });
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// The protections that say nothing about a folder, because a class is granted it.
 fn granted(charter: &Charter, access: Access, folder: &Path) -> Vec<Protection> {
     let Some(grants) = charter.grants(access) else { return Vec::new() };
-    let covers = |grant: &&Grant| fs::canonicalize(&grant.path).is_ok_and(|path| folder.starts_with(path));
+    // Both are resolved. Were a grant to lead elsewhere by now, an act that gets through there would count, and end the session.
+    let covers = |grant: &&Grant| folder.starts_with(&grant.path);
     let mut granted = Vec::new();
     for grant in grants.0.iter().filter(covers) {
         if grant.rights.read {
@@ -276,12 +414,12 @@ fn granted(charter: &Charter, access: Access, folder: &Path) -> Vec<Protection> 
 }
 
 /// Does every act; `None` where it had its effect, else the error's number.
-fn do_all(ground: &Ground<'_>) -> Vec<Option<i32>> {
+fn do_all(ground: &Ground<'_>) -> Answers {
     ACTS.iter().map(|act| (act.run)(ground).err().map(|errno| errno as i32)).collect()
 }
 
 impl<'a> Ground<'a> {
-    fn lay(hand: &Path, seen_as: PathBuf, base: BorrowedFd<'a>, ears: Option<Ears>) -> io::Result<Self> {
+    fn lay(hand: &Path, seen_as: PathBuf, base: BorrowedFd<'a>, ears: Option<Ears>, classes: &[Access]) -> io::Result<Self> {
         let far = ears.is_some();
         let Ears { tcp, udp } = match ears {
             Some(ears) => ears,
@@ -312,47 +450,40 @@ impl<'a> Ground<'a> {
         ground.stream.set_nonblocking(true)?;
         ground.datagram.set_nonblocking(true)?;
         ground.hidden.set_nonblocking(true)?;
-        for round in [UNCONFINED, CONFINED] {
-            fs::write(folder_file(&ground.folder, "move", round), SECRET)?;
-            fs::write(folder_file(&ground.folder, "spare", round), SECRET)?;
+        let mut secret = OpenOptions::new().write(true).create_new(true).mode(0o600).open(ground.folder.join("secret"))?;
+        secret.write_all(SECRET)?;
+        for round in std::iter::once(UNCONFINED).chain(classes.iter().map(|access| round(*access))) {
+            let path = folder_file(&ground.folder, "spare", round);
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(SECRET)?;
         }
-        ground.renew()?;
         Ok(ground)
     }
 
-    /// Makes the bait as it was, and empties the listeners.
-    fn renew(&self) -> io::Result<()> {
-        for name in ["file", "folder", "moved", "fifo"] {
-            let path = folder_file(&self.hand, name, CONFINED);
-            if fs::remove_file(&path).is_err() {
-                let _ = fs::remove_dir(&path);
-            }
-        }
-        for path in [self.hand.join("secret"), folder_file(&self.hand, "move", CONFINED), folder_file(&self.hand, "spare", CONFINED)] {
-            // Only what is not as it was: some file systems wait for the disk where a file is emptied and written again.
-            if !whole(&path) {
-                fs::write(&path, SECRET)?;
-            }
-        }
-        fs::set_permissions(self.hand.join("secret"), fs::Permissions::from_mode(0o600))?;
-        self.seen();
-        Ok(())
-    }
-
-    /// The protections that were broken, as the bait and the listeners show it. Empties the listeners.
-    fn seen(&self) -> Vec<Protection> {
+    /// The protections that a class has broken, as the bait shows it.
+    fn seen(&self, round: &str) -> Vec<Protection> {
         let mut broken = Vec::new();
         let mut check = |protection, is_broken: bool| {
             if is_broken {
                 broken.push(protection);
             }
         };
-        let made = |name| fs::symlink_metadata(folder_file(&self.hand, name, CONFINED)).is_ok();
+        let made = |name| fs::symlink_metadata(folder_file(&self.hand, name, round)).is_ok();
         check(Protection::FsWrite, made("file") || made("folder") || made("moved"));
         check(Protection::FsSpecial, made("fifo"));
-        check(Protection::FsTruncate, !whole(&self.hand.join("secret")) || !whole(&folder_file(&self.hand, "spare", CONFINED)));
-        let mode = fs::metadata(self.hand.join("secret")).map(|meta| meta.permissions().mode() & 0o777);
+        check(Protection::FsTruncate, !whole(&self.hand.join("secret")) || !whole(&folder_file(&self.hand, "spare", round)));
+        let mode = fs::metadata(folder_file(&self.hand, "spare", round)).map(|meta| meta.permissions().mode() & 0o777);
         check(Protection::FsMetadata, !matches!(mode, Ok(0o600)));
+        broken
+    }
+
+    /// The protections that somebody has broken, as the listeners show it. Empties them.
+    fn heard(&self) -> Vec<Protection> {
+        let mut broken = Vec::new();
+        let mut check = |protection, is_broken: bool| {
+            if is_broken {
+                broken.push(protection);
+            }
+        };
         let mut byte = [0];
         check(Protection::NetTcp, drain(|| self.tcp.accept().map(drop)));
         check(Protection::NetUdp, drain(|| self.udp.recv(&mut byte).map(drop)));
@@ -363,6 +494,11 @@ impl<'a> Ground<'a> {
 
     fn secret(&self) -> PathBuf {
         self.folder.join("secret")
+    }
+
+    /// A file for this round alone.
+    fn spare(&self) -> PathBuf {
+        folder_file(&self.folder, "spare", self.round)
     }
 
     fn made(&self, name: &str) -> PathBuf {
@@ -387,24 +523,33 @@ fn drain(mut next: impl FnMut() -> io::Result<()>) -> bool {
     any
 }
 
-/// A process outside the confinement that does nothing, for the acts against processes.
-fn park() -> io::Result<Pid> {
+/// A process outside the confinement that does nothing, for the acts against processes. It ends when this is dropped.
+struct Victim(Pid);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        errand::end(self.0);
+    }
+}
+
+fn park() -> io::Result<Victim> {
     let parent = Pid::this();
-    let (ready, tell) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    if let Some(child) = sys::fork_errand()? {
-        drop(tell);
-        // Until it has made itself as open as it will be. The end of the pipe, should it die, is as good: the acts then fail.
-        let _ = File::from(ready).read(&mut [0])?;
-        return Ok(child);
+    // It must be as open as any process of the user from its first moment, else the acts prove nothing.
+    let closed = !nix::sys::prctl::get_dumpable()?;
+    nix::sys::prctl::set_dumpable(true)?;
+    let child = sys::fork_errand();
+    if let Ok(None) = child {
+        // It ends with us.
+        let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+        while nix::unistd::getppid() == parent {
+            nix::unistd::pause();
+        }
+        sys::exit_now(0)
     }
-    // It ends with us; and it must be as open as any process of the user, else the acts prove nothing.
-    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    let _ = nix::sys::prctl::set_dumpable(true);
-    let _ = File::from(tell).write_all(b"!");
-    while nix::unistd::getppid() == parent {
-        nix::unistd::pause();
+    if closed {
+        nix::sys::prctl::set_dumpable(false)?;
     }
-    sys::exit_now(0)
+    child?.map(Victim).ok_or_else(|| io::Error::from(io::ErrorKind::Other))
 }
 
 const fn forbidden(protection: Protection, name: &'static str, run: fn(&Ground) -> Result<(), Errno>) -> Act {

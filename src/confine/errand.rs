@@ -12,6 +12,7 @@ use nix::unistd::{Pid, pipe2};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -19,14 +20,21 @@ use std::time::{Duration, Instant};
 /// The longest answer, in bytes.
 const ANSWER_MOST: usize = 256 * 1024;
 
-/// Forks, runs `work` in the child and returns what it answered. The child ends in any case, at the latest after `limit`.
+/// A piece of work that is under way in a child.
+pub(super) struct Errand<T> {
+    child: Pid,
+    answer: File,
+    until: Instant,
+    kind: PhantomData<T>,
+}
+
+/// Forks and runs `work` in the child, which ends in any case, at the latest after `limit`.
 ///
 /// # Errors
-/// `internal` where there is no process to be had, the child died, was too slow or answered nonsense.
-pub(super) fn run<T: Serialize + DeserializeOwned>(limit: Duration, work: impl FnOnce() -> T) -> Result<T, Fault> {
-    let broken = |what: String| Fault::new(FaultCode::Internal, format!("an errand of the confinement: {what}"));
-    let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| broken(errno.desc().into()))?;
-    let Some(child) = sys::fork_errand().map_err(|error| broken(error.to_string()))? else {
+/// `internal` where there is no process to be had.
+pub(super) fn begin<T: Serialize + DeserializeOwned>(limit: Duration, work: impl FnOnce() -> T) -> Result<Errand<T>, Fault> {
+    let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| broken(errno.desc()))?;
+    let Some(child) = sys::fork_errand().map_err(|error| broken(&error.to_string()))? else {
         drop(ours);
         // A panic must not unwind into the copy of our caller.
         let sent = catch_unwind(AssertUnwindSafe(|| {
@@ -35,11 +43,36 @@ pub(super) fn run<T: Serialize + DeserializeOwned>(limit: Duration, work: impl F
         }));
         sys::exit_now(if sent.unwrap_or(false) { 0 } else { 1 })
     };
-    drop(theirs);
-    let answer = collect(File::from(ours), limit);
-    end(child);
-    let answer = answer.map_err(|errno| broken(errno.desc().into()))?;
-    serde_json::from_slice(&answer).map_err(|_| broken("the child ended without an answer".into()))
+    Ok(Errand { child, answer: File::from(ours), until: Instant::now() + limit, kind: PhantomData })
+}
+
+impl<T: DeserializeOwned> Errand<T> {
+    /// What the child answered.
+    ///
+    /// # Errors
+    /// `internal` where it died, was too slow or answered nonsense.
+    pub(super) fn finish(self) -> Result<T, Fault> {
+        let answer = collect(&self.answer, self.until).map_err(|errno| broken(errno.desc()))?;
+        serde_json::from_slice(&answer).map_err(|_| broken("the child ended without an answer"))
+    }
+}
+
+impl<T> Drop for Errand<T> {
+    fn drop(&mut self) {
+        end(self.child);
+    }
+}
+
+fn broken(what: &str) -> Fault {
+    Fault::new(FaultCode::Internal, format!("an errand of the confinement: {what}"))
+}
+
+/// Forks, runs `work` in the child and returns what it answered. The child ends in any case, at the latest after `limit`.
+///
+/// # Errors
+/// `internal` where there is no process to be had, the child died, was too slow or answered nonsense.
+pub(super) fn run<T: Serialize + DeserializeOwned>(limit: Duration, work: impl FnOnce() -> T) -> Result<T, Fault> {
+    begin(limit, work)?.finish()
 }
 
 /// Ends a child for certain and reaps it.
@@ -48,8 +81,7 @@ pub(super) fn end(child: Pid) {
     while waitpid(child, None) == Err(Errno::EINTR) {}
 }
 
-fn collect(mut pipe: File, limit: Duration) -> Result<Vec<u8>, Errno> {
-    let deadline = Instant::now() + limit;
+fn collect(mut pipe: &File, deadline: Instant) -> Result<Vec<u8>, Errno> {
     let mut answer = Vec::new();
     let mut piece = [0; 8192];
     loop {

@@ -15,7 +15,9 @@ pub mod report;
 pub mod rooms;
 mod ruleset;
 
-pub use canary::{Canary, Outcome, canaries};
+#[cfg(test)]
+use canary::canaries;
+pub use canary::{Canary, Left, Outcome, Trial};
 pub use identity::drop_identity;
 pub use namespaces::Namespaces;
 pub use probe::{Kernel, probe};
@@ -79,25 +81,42 @@ pub fn prepare_with(charter: &Charter, access: Access, base: BorrowedFd<'_>, opt
     Ok(Prepared { access, rules, filter: filter::build(&profile)?, profile, limits: limits::of(charter, access, options) })
 }
 
-/// Tries the walls of every class that was prepared, and says what holds. `charter.session_dir` is where the bait lies: it is
-/// itself outside all grants.
+/// Holds what was prepared against what the policy requires, and sends the canaries of every class that was prepared.
+/// `charter.session_dir` is where the bait lies: it is itself outside all grants.
 ///
 /// # Errors
-/// `canary_failed` where something got through that should not; `cannot_confine` where the policy requires what is missing.
-pub fn prove(
+/// `cannot_confine` where the policy requires what is missing.
+pub fn prove<'a>(
     charter: &Charter,
     prepared: &HashMap<Access, Prepared>,
-    base: BorrowedFd<'_>,
     surroundings: &Surroundings,
-    vantage: rooms::Vantage,
-) -> Result<Report, Fault> {
+    trial: Trial<'a>,
+) -> Result<Proof<'a>, Fault> {
     let mut classes: Vec<&Prepared> = prepared.values().collect();
     classes.sort_by_key(|class| class.access);
+    let launched = trial.launch(&classes)?;
     let kernel = probe::glance();
     let abi = classes.iter().map(|class| class.rules.abi).min().unwrap_or_default();
     let report = report::assess_with(charter, &kernel, surroundings, abi).with_classes(&classes);
     report.check(charter)?;
-    report.with_canaries(canaries(&classes, base, charter, vantage)?)
+    Ok(Proof { report, launched })
+}
+
+/// The canaries are under way.
+pub struct Proof<'a> {
+    report: Report,
+    launched: canary::Launched<'a>,
+}
+
+impl Proof<'_> {
+    /// Waits for the canaries, and says what holds.
+    ///
+    /// # Errors
+    /// `canary_failed` where something got through that should not.
+    pub fn finish(self, charter: &Charter) -> Result<(Report, Left), Fault> {
+        let (canaries, left) = self.launched.judge(charter)?;
+        Ok((self.report.with_canaries(canaries)?, left))
+    }
 }
 
 impl Prepared {

@@ -95,7 +95,7 @@ fn try_enter(charter: &Charter) -> Result<Entered, String> {
     fork_into()?;
     let mut notes = Vec::new();
     let tmp = own_tmp(charter, &mut notes);
-    let hand = sys::clone_tree(&c_path(&charter.session_dir)?).map_err(|errno| format!("the session's folder: {}", errno.desc()))?;
+    let hand = bait(charter)?;
     let (pts, processes_bounded) = lay_out(charter, tmp, &mut notes)?;
     let net = charter.net != Net::Full;
     if net && let Err(errno) = sys::loopback_up() {
@@ -109,6 +109,20 @@ fn try_enter(charter: &Charter) -> Result<Entered, String> {
         vantage: Vantage { ears, hand: Some(hand) },
         notes,
     })
+}
+
+/// Where canaries are tried: a small file system in memory, which goes with the mounts, on a folder of the session's; else that folder as it
+/// is. Returned as it is before everything becomes read-only.
+fn bait(charter: &Charter) -> Result<OwnedFd, String> {
+    let folder = charter.session_dir.join("bait");
+    let named = |errno: Errno| format!("{}: {}", folder.display(), errno.desc());
+    let none: Option<&str> = None;
+    // Private first: nothing of this may be seen outside.
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(|errno| format!("the mounts cannot be made private: {}", errno.desc()))?;
+    let options = format!("mode=0700,uid={},gid={},size=1m", charter.identity.uid, charter.identity.gid);
+    let _ = mount(Some("tmpfs"), &folder, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(&*options));
+    sys::clone_tree(&c_path(&folder)?).map_err(named)
 }
 
 /// Adds to the charter what the mounts of the session's own permit: private places need no protection from the host's.
@@ -190,9 +204,6 @@ struct Kept {
 
 /// Lays out the mounts. Says whether the pseudo terminals are the session's own, and whether the processes are bounded.
 fn lay_out(charter: &Charter, tmp: bool, notes: &mut Vec<String>) -> Result<(bool, bool), String> {
-    let none: Option<&str> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(|errno| format!("the mounts cannot be made private: {}", errno.desc()))?;
     let mut kept = Vec::new();
     for path in writable(charter) {
         if !path.exists() {

@@ -25,6 +25,12 @@ struct Place {
     charter: Charter,
 }
 
+fn proved(charter: &Charter, prepared: &HashMap<Access, Prepared>, base: BorrowedFd<'_>) -> Result<Report, Fault> {
+    let classes: Vec<Access> = prepared.keys().copied().collect();
+    let trial = Trial::begin(base, charter, rooms::Vantage::default(), &classes)?;
+    prove(charter, prepared, &Surroundings::default(), trial)?.finish(charter).map(|(report, _)| report)
+}
+
 /// Who the tests can be: root and nobody, or whoever runs them.
 fn identities() -> Vec<Identity> {
     let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
@@ -123,7 +129,7 @@ impl Place {
                 let base = File::open(&self.base).unwrap();
                 let prepared: Result<HashMap<_, _>, Fault> =
                     CLASSES.into_iter().map(|access| Ok((access, prepare_with(&self.charter, access, base.as_fd(), options)?))).collect();
-                prove(&self.charter, &prepared?, base.as_fd(), &Surroundings::default(), rooms::Vantage::default())
+                proved(&self.charter, &prepared?, base.as_fd())
             };
             prove().map_err(|fault: Fault| (fault.code(), fault.message().to_string()))
         })
@@ -592,10 +598,8 @@ fn costs() {
             report.filter_depth
         );
     }
-    timed("prove all classes", 10, &mut || {
-        drop(prove(&place.charter, &prepared, base.as_fd(), &Surroundings::default(), rooms::Vantage::default()).unwrap())
-    });
+    timed("prove all classes", 10, &mut || drop(proved(&place.charter, &prepared, base.as_fd()).unwrap()));
     timed("probe", 5, &mut || drop(probe()));
-    println!("{}", prove(&place.charter, &prepared, base.as_fd(), &Surroundings::default(), rooms::Vantage::default()).unwrap());
+    println!("{}", proved(&place.charter, &prepared, base.as_fd()).unwrap());
     println!("{:?}", probe());
 }

@@ -4,13 +4,13 @@
 //! program, and becomes it. Neither ever widens anything, and neither returns.
 
 use super::recover;
-use super::wire::{self, FromJail, NotStarted, ToJail, ToLeader};
+use super::wire::{self, FromJail, FromLeader, NotStarted, ToJail, ToLeader};
 use crate::confine::{Confined, Prepared};
 use crate::envelope::{Fault, FaultCode};
 use crate::policy::Charter;
 use crate::sys;
 use crate::tools::bench::Memory;
-use crate::tools::{self, Answer, AnyTool, Bench, Work};
+use crate::tools::{self, Answer, AnyTool, Bench, Work, guard};
 use crate::workspace::BaseDir;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -34,6 +34,9 @@ pub type Folders<'a> = (&'a BaseDir, Option<&'a OwnedFd>, Option<&'a OwnedFd>);
 /// Narrows this process and answers calls until the wire ends.
 pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool], folders: Folders<'_>, wire: OwnedFd) -> ! {
     let Ok((confined, base, wire, spool)) = narrow(parent, prepared, folders, wire) else { sys::exit_now(1) };
+    // A jail that was ended in the middle of a write in place left its record to the next one. What cannot be undone now is tried
+    // again, at the latest when the next session starts.
+    let _ = base.recover_journal();
     let mut wire = File::from(wire);
     let memory = Memory::default();
     while let Ok(Some(frame)) = wire::read_frame(&mut wire) {
@@ -123,7 +126,8 @@ fn answer(
 /// Narrows this process, waits for a program on `launch`, and becomes it.
 pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir, launch: OwnedFd) -> ! {
     let failed = |fault: Fault, errno: Option<Errno>, code: i32| -> ! {
-        let _ = wire::send(launch.as_fd(), &NotStarted { errno: errno.map(|errno| errno as i32), fault }, &[]);
+        let why = NotStarted { errno: errno.map(|errno| errno as i32), fault };
+        let _ = wire::send(launch.as_fd(), &FromLeader::NotStarted(why), &[]);
         sys::exit_now(code)
     };
     let internal = |errno: Errno| Fault::new(FaultCode::Internal, errno.desc());
@@ -144,6 +148,17 @@ pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir,
         Ok(None) => sys::exit_now(0),
         Err(error) => failed(Fault::new(FaultCode::Internal, error.to_string()), None, NOT_EXECUTABLE),
     };
+    // Before the program, this process is confined like it, and still ours.
+    if !guard::changed(base, &program.unless_changed).is_empty() {
+        let _ = wire::send(launch.as_fd(), &FromLeader::Stale, &[]);
+        sys::exit_now(0);
+    }
+    if let Some(names) = program.keep {
+        let kept = Box::new(guard::keep_all(base, names));
+        if let Err(errno) = wire::send(launch.as_fd(), &FromLeader::Kept(kept), &[]) {
+            failed(internal(errno), None, NOT_EXECUTABLE);
+        }
+    }
     if let Err(fault) = start_in(base, program.workdir.as_deref()) {
         failed(fault, None, NOT_EXECUTABLE);
     }

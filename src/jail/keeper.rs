@@ -11,6 +11,7 @@ use super::{enter, tree};
 use crate::confine::Prepared;
 use crate::policy::Charter;
 use crate::sys::{self, Forked};
+use crate::tools::guard::{self, Reply, Stamped};
 use crate::workspace::BaseDir;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,6 +22,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long a promised word of the host is waited for.
+const WORD: Duration = Duration::from_secs(2);
 
 /// Forks the leader, keeps it, reports, and leaves no process behind. Runs in a fork of the warden and does not return.
 pub fn keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk, launch: OwnedFd, control: OwnedFd) -> ! {
@@ -52,6 +57,7 @@ fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
     let mut killed = Vec::new();
     let mut exceeded = None;
     let mut watch: Option<Watch<'_>> = None;
+    let mut comparison = Comparison::None;
     while status.is_none() {
         let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(control.as_fd(), PollFlags::POLLIN)];
         let pause = watch.as_ref().and_then(Watch::pause_ms).map_or(PollTimeout::NONE, PollTimeout::from);
@@ -76,6 +82,8 @@ fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
                     killed = tree::end_descendants(&HashSet::new(), Some(leader));
                     status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
                 }
+                Ok(Some((ToKeeper::CompareLater, _))) => comparison = Comparison::Awaited,
+                Ok(Some((ToKeeper::Compare { stamps, sweep }, _))) => comparison = Comparison::With(stamps, sweep),
                 // The host is gone, or talks nonsense.
                 Ok(None) | Err(_) => {
                     heard = false;
@@ -93,14 +101,47 @@ fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
         }
     }
     // Nothing left is the common case, and costs one system call.
-    if !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)), Err(Errno::ECHILD)) {
+    if !tree::is_over() {
         killed.extend(tree::end_descendants(&HashSet::new(), Some(leader)));
     }
     if heard {
-        let ended = ended(status, killed, exceeded);
+        let mut ended = ended(status, killed, exceeded);
+        ended.compared = comparison.make(base, control);
         wire::send(control.as_fd(), &ended, &[])?;
     }
     Ok(())
+}
+
+/// The comparison of protected names, as far as the host has asked for it.
+enum Comparison {
+    None,
+    Awaited,
+    With(Vec<Stamped>, bool),
+}
+
+impl Comparison {
+    /// Compares. `None` where there is nothing to compare with: the host then asks a jail.
+    fn make(mut self, base: &BaseDir, control: &OwnedFd) -> Option<Reply> {
+        let until = Instant::now() + WORD;
+        // Sent before the program was started, or just after: it may lie in the wire, unread.
+        loop {
+            let patience = if matches!(self, Self::Awaited) { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+            let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+            if matches!(self, Self::With(..)) || !wire::wait_readable(control, patience).unwrap_or(false) {
+                break;
+            }
+            match wire::receive::<ToKeeper>(control.as_fd()) {
+                Ok(Some((ToKeeper::Compare { stamps, sweep }, _))) => self = Self::With(stamps, sweep),
+                Ok(Some((ToKeeper::CompareLater, _))) => self = Self::Awaited,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        match self {
+            Self::With(stamps, sweep) => Some(guard::compare(base, &stamps, sweep)),
+            Self::None | Self::Awaited => None,
+        }
+    }
 }
 
 fn happened(fd: &PollFd<'_>) -> bool {
@@ -134,5 +175,6 @@ fn ended(status: Option<WaitStatus>, killed: Vec<String>, exceeded: Option<Bound
         max_rss_kib: usage.as_ref().map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0)),
         killed,
         exceeded,
+        compared: None,
     }
 }

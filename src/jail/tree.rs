@@ -59,6 +59,19 @@ pub fn end_descendants(spare: &HashSet<Pid>, leader: Option<Pid>) -> Vec<String>
     }
 }
 
+/// Reaps what has ended. True where nothing is left: whatever a descendant detaches stays below this process, so without a child there is
+/// no descendant, and nothing has to be looked for.
+pub fn is_over() -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+            Err(Errno::ECHILD) => return true,
+            Ok(WaitStatus::StillAlive) => return false,
+            Err(Errno::EINTR) | Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
 /// Reaps what has ended; waits for what was killed. True while there may be more.
 fn reap(spare: &HashSet<Pid>) -> bool {
     let mut more = false;

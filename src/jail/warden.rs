@@ -7,8 +7,8 @@
 use super::watch::Disk;
 use super::wire::{self, FromWarden, ToWarden};
 use super::{enter, keeper, recover, tree};
-use crate::confine::rooms::{self, Entered};
-use crate::confine::{self, Options, Prepared, Report, Surroundings};
+use crate::confine::rooms::{self, Entered, Vantage};
+use crate::confine::{self, Left, Options, Prepared, Report, Surroundings, Trial};
 use crate::envelope::{Fault, FaultCode};
 use crate::policy::{Access, Charter, Rights};
 use crate::sys::{self, Forked};
@@ -25,6 +25,10 @@ use nix::unistd::{Pid, setsid};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long keepers may take to end what they keep, before the warden looks for what is left.
+const KEEPERS: Duration = Duration::from_millis(500);
 
 /// The name of the hidden role, as the only argument. It takes its orders from [`WIRE`] alone.
 pub const ROLE: &str = "--as-warden";
@@ -47,17 +51,37 @@ pub fn run(registry: &[&dyn AnyTool]) -> i32 {
     let mut fds = fds.into_iter();
     let (ToWarden::Hello { charter, classes }, Some(base)) = (hello, fds.next()) else { return 2 };
     let base = BaseDir::from_fd(base, charter.base.clone());
-    match Warden::raise(*charter, &classes, base, fds.next(), wire) {
+    reign(*charter, &classes, base, fds.next(), wire, registry)
+}
+
+/// The same in a fork of the host, for a host that holds nothing that is worth keeping from the warden: it has scrubbed what it had copied of
+/// its environment. `fds`: the wire, the base, the journal.
+pub fn run_forked(charter: &Charter, classes: &[Access], fds: &[std::os::fd::BorrowedFd<'_>]) -> ! {
+    sys::forget_environment();
+    let Ok(fds) = sys::keep_only(fds) else { sys::exit_now(2) };
+    let mut fds = fds.into_iter();
+    let (Some(wire), Some(base)) = (fds.next(), fds.next()) else { sys::exit_now(2) };
+    if stand_alone().is_err() {
+        sys::exit_now(2);
+    }
+    let base = BaseDir::from_fd(base, charter.base.clone());
+    sys::exit_now(reign(charter.clone(), classes, base, fds.next(), wire, &[]))
+}
+
+/// Raises the walls, serves until the host is gone, and ends everything.
+fn reign(charter: Charter, classes: &[Access], base: BaseDir, journal: Option<OwnedFd>, wire: OwnedFd, registry: &[&dyn AnyTool]) -> i32 {
+    match Warden::raise(charter, classes, base, journal, wire) {
         Ok((mut warden, report)) => {
             if warden.say(&FromWarden::Ready { report: Box::new(report) }).is_ok() {
                 let _ = warden.serve(registry);
             }
             // Whatever happened: nothing of the session stays.
-            tree::end_descendants(&HashSet::new(), None);
+            warden.lower();
             0
         }
         Err((wire, fault)) => {
             let _ = wire::send(wire.as_fd(), &FromWarden::Failed { fault }, &[]);
+            tree::end_descendants(&HashSet::new(), None);
             3
         }
     }
@@ -67,13 +91,18 @@ pub fn run(registry: &[&dyn AnyTool]) -> i32 {
 fn open_wire() -> Result<OwnedFd, Errno> {
     let wire = sys::take_fd(WIRE)?;
     sys::close_from(4)?;
+    stand_alone()?;
+    Ok(wire)
+}
+
+/// Gives up the host's streams, terminal and signals.
+fn stand_alone() -> Result<(), Errno> {
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     for number in 0..3 {
         sys::place_fd(null.as_fd(), number)?;
     }
     setsid().or_else(|errno| if errno == Errno::EPERM { Ok(Pid::this()) } else { Err(errno) })?;
-    sys::reset_signals()?;
-    Ok(wire)
+    sys::reset_signals()
 }
 
 /// What this role does beyond the confinement of each jail.
@@ -100,12 +129,36 @@ fn reopened(before: &BaseDir) -> Result<BaseDir, Fault> {
     }
 }
 
+/// Prepares classes.
+fn prepare(
+    charter: &Charter,
+    classes: &[Access],
+    base: &BaseDir,
+    journal: Option<&OwnedFd>,
+    options: &Options,
+) -> Result<HashMap<Access, Prepared>, Fault> {
+    let mut all = HashMap::new();
+    for access in classes {
+        let mut prepared = confine::prepare_with(charter, *access, base.as_fd(), options)?;
+        if let (Access::Change, Some(journal)) = (access, journal) {
+            prepared.grant(journal.as_fd(), Rights::CHANGE)?;
+        }
+        all.insert(*access, prepared);
+    }
+    Ok(all)
+}
+
 struct Warden {
     charter: Charter,
     base: BaseDir,
     spool: Option<OwnedFd>,
     journal: Option<OwnedFd>,
     prepared: HashMap<Access, Prepared>,
+    options: Options,
+    surroundings: Surroundings,
+    /// The bait of the canaries, removed when there is nothing else to do.
+    left: Option<Left>,
+    vantage: Option<Vantage>,
     disk: Disk,
     /// `None` only in a forked child, which has no business with the host's wire.
     wire: Option<OwnedFd>,
@@ -141,33 +194,44 @@ impl Warden {
                 // Becoming somebody else has cleared it.
                 sys::set_parent_death_signal(libc::SIGKILL).map_err(internal)?;
             }
-            let mut prepared = HashMap::new();
-            for access in classes {
-                prepared.insert(*access, confine::prepare_with(charter, *access, base.as_fd(), &options)?);
-            }
-            if let (Some(change), Some(journal)) = (prepared.get_mut(&Access::Change), &journal) {
-                change.grant(journal.as_fd(), Rights::CHANGE)?;
-            }
+            // While the unconfined child is at work, the classes are prepared.
+            let trial = Trial::begin(base.as_fd(), charter, entered.vantage, classes)?;
+            let prepared = prepare(charter, classes, base, journal.as_ref(), &options)?;
             let surroundings = Surroundings {
                 namespaces: entered.namespaces,
                 processes_bounded: entered.processes_bounded,
                 // The host compares by calls of this class, after each command.
-                protected_watched: classes.contains(&Access::Change) && classes.contains(&Access::Execute),
+                protected_watched: charter.change.is_some() && charter.execute.is_some(),
                 ..surroundings()
             };
-            let mut report = confine::prove(charter, &prepared, base.as_fd(), &surroundings, entered.vantage)?;
+            let (mut report, left) = confine::prove(charter, &prepared, &surroundings, trial)?.finish(charter)?;
             report.notes.extend(entered.notes);
             if let (Some(change), Some(journal)) = (prepared.get(&Access::Change), &journal) {
                 report.notes.extend(recover::recover(change, base, journal));
             }
             let spool = open(&charter.session_dir.join("spool"), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok();
-            Ok((signals, prepared, spool, report))
+            Ok((signals, prepared, (options, surroundings, left), spool, report))
         };
         match raise(&mut charter, &mut base) {
-            Ok((signals, prepared, spool, report)) => {
+            Ok((signals, prepared, (options, surroundings, left), spool, report)) => {
                 let base = base.with_protected(charter.protect.clone());
                 let disk = Disk::now(&charter.base, &charter.session_dir);
-                Ok((Self { charter, base, spool, journal, prepared, disk, wire: Some(wire), jails: HashMap::new(), signals }, report))
+                let warden = Self {
+                    charter,
+                    base,
+                    spool,
+                    journal,
+                    prepared,
+                    options,
+                    surroundings,
+                    left: Some(left),
+                    vantage: None,
+                    disk,
+                    wire: Some(wire),
+                    jails: HashMap::new(),
+                    signals,
+                };
+                Ok((warden, report))
             }
             Err(fault) => Err((wire, fault)),
         }
@@ -180,6 +244,9 @@ impl Warden {
     /// Forks, waits and kills until the host is gone.
     fn serve(&mut self, registry: &[&dyn AnyTool]) -> Result<(), Errno> {
         loop {
+            if self.left.is_some() && self.wire.as_ref().is_some_and(|wire| !wire::wait_readable(wire, 0).unwrap_or(false)) {
+                self.tidy();
+            }
             let Some(wire) = &self.wire else { return Ok(()) };
             let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(wire.as_fd(), PollFlags::POLLIN)];
             match poll(&mut ready, PollTimeout::NONE) {
@@ -225,14 +292,63 @@ impl Warden {
         Ok(())
     }
 
+    /// Prepares a class that was not asked for at the start, and has its walls tried like those of the others.
+    fn prepare_late(&mut self, access: Access) -> Result<(), Fault> {
+        if self.charter.grants(access).is_none() {
+            return Err(Fault::new(FaultCode::ToolDenied, "the policy permits no such calls"));
+        }
+        self.tidy();
+        let vantage = self.vantage.take().unwrap_or_default();
+        let trial = Trial::begin(self.base.as_fd(), &self.charter, vantage, &[access])?;
+        let mut prepared = prepare(&self.charter, &[access], &self.base, self.journal.as_ref(), &self.options)?;
+        let (_, left) = confine::prove(&self.charter, &prepared, &self.surroundings, trial)?.finish(&self.charter)?;
+        self.left = Some(left);
+        if let Some(class) = prepared.remove(&access) {
+            self.prepared.insert(access, class);
+        }
+        Ok(())
+    }
+
+    /// Removes the bait.
+    fn tidy(&mut self) {
+        if let Some(left) = self.left.take() {
+            self.vantage = Some(left.clear());
+        }
+    }
+
+    /// Ends everything of the session.
+    fn lower(&mut self) {
+        self.tidy();
+        for (pid, (_, access)) in &self.jails {
+            if matches!(access, Access::Look | Access::Change) {
+                let _ = kill(*pid, Signal::SIGKILL);
+            }
+        }
+        // A keeper ends its own tree when the host's end of its wire is closed, and most have ended already.
+        let until = Instant::now() + KEEPERS;
+        while !tree::is_over() {
+            let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::ZERO);
+            match poll(&mut [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)], left) {
+                Err(Errno::EINTR) => {}
+                Ok(0) | Err(_) => {
+                    tree::end_descendants(&HashSet::new(), None);
+                    return;
+                }
+                Ok(_) => while let Ok(Some(_)) = self.signals.read_signal() {},
+            }
+        }
+    }
+
     fn open(&mut self, registry: &[&dyn AnyTool], id: u64, access: Access, fds: Vec<OwnedFd>) -> Result<(), Errno> {
         let refused = |code, message: &str| FromWarden::NotOpened { id, fault: Fault::new(code, message) };
         let mut fds = fds.into_iter();
         let (Some(first), second) = (fds.next(), fds.next()) else {
             return self.say(&refused(FaultCode::Internal, "the jail came without its wire"));
         };
-        if !self.prepared.contains_key(&access) {
-            return self.say(&refused(FaultCode::ToolDenied, "the policy permits no such calls"));
+        if !self.prepared.contains_key(&access)
+            && let Err(fault) = self.prepare_late(access)
+        {
+            return self.say(&FromWarden::NotOpened { id, fault });
         }
         let me = Pid::this();
         let pid = match sys::fork_single_threaded() {

@@ -13,6 +13,7 @@ use crate::policy::{Access, Charter};
 use crate::sys;
 use crate::tools::Answer;
 use crate::tools::bench::Seen;
+use crate::tools::guard::{Reply, Stamped};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::de::DeserializeOwned;
@@ -116,9 +117,24 @@ pub struct ToLeader {
     pub workdir: Option<String>,
     /// At which number each descriptor of the message is put.
     pub places: Vec<i32>,
+    /// Protected names, relative to the base: keep what they are, answer [`FromLeader::Kept`], then start.
+    pub keep: Option<Vec<String>>,
+    /// Protected names as they were when they were last kept: if one is another by now, answer [`FromLeader::Stale`] and do not start.
+    pub unless_changed: Vec<Stamped>,
 }
 
-/// From the leader, only when the program could not be started.
+/// From the leader, before the program is started or instead.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromLeader {
+    /// What protected names were before the program.
+    Kept(Box<Reply>),
+    /// Protected names are not what they were when they were kept; the program was not started.
+    Stale,
+    /// The program could not be started.
+    NotStarted(NotStarted),
+}
+
+/// Why a program could not be started.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NotStarted {
     /// The kernel's error number, when it was the exec that failed.
@@ -136,6 +152,15 @@ pub enum ToKeeper {
     Watch,
     /// Pass a signal to the program's process group.
     Signal(i32),
+    /// A [`ToKeeper::Compare`] follows: wait for it before reporting.
+    CompareLater,
+    /// When everything has ended, compare protected names with what they were.
+    Compare {
+        /// What they were.
+        stamps: Vec<Stamped>,
+        /// Search the workspace for repositories too.
+        sweep: bool,
+    },
 }
 
 /// From a keeper: the program has ended, and so has everything that it started.
@@ -153,6 +178,8 @@ pub struct Ended {
     pub killed: Vec<String>,
     /// The bound for which it was ended.
     pub exceeded: Option<Bound>,
+    /// What came of the comparison of protected names, where one was asked for.
+    pub compared: Option<Reply>,
 }
 
 /// A bound of a whole tree, which the keeper watches.
@@ -231,6 +258,18 @@ pub fn memfd(bytes: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(file.into())
 }
 
+/// A memfd with these bytes, which nobody can change any more.
+///
+/// # Errors
+/// The kernel's own.
+pub fn sealed_memfd(bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    let mut file = File::from(memfd_create("bailiwick", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
+    file.write_all(bytes).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL))?;
+    Ok(file.into())
+}
+
 /// A memfd of a fixed size, full of zeros, that nobody can make larger: whoever writes to it needs no reader and blocks nobody.
 ///
 /// # Errors
@@ -304,7 +343,8 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if length > MOST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame larger than the wire takes"));
     }
-    let mut bytes = Vec::new();
+    // Room for all of it at once, unless it claims to be very long.
+    let mut bytes = Vec::with_capacity(length.min(1 << 20));
     stream.take(length as u64).read_to_end(&mut bytes)?;
     if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -13,8 +13,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// The folders of a session. Commands write to the first three; `spool` and `own` are ours.
-const FOLDERS: &[&str] = &["home", "home/.config", "home/.local", "home/.local/share", "home/.local/state", "tmp", "cache", "spool", "own"];
+/// The folders of a session. Commands write to the first three; `spool` and `own` are ours, and in `bait` canaries are tried.
+const FOLDERS: &[&str] = &["home", "tmp", "cache", "spool", "own", "bait"];
 
 /// Links from a session's folder to a cache of the person's: session folder, manager, part of it.
 const LINKS: &[(&str, &str, &str)] = &[
@@ -25,71 +25,169 @@ const LINKS: &[(&str, &str, &str)] = &[
     ("cache/gradle/wrapper/dists", "gradle", "wrapper/dists"),
 ];
 
-/// Makes the session's folder and seeds it. The folder must not exist; only its owner may enter it.
+/// What a session's folder is made of, each path after those above it.
+#[derive(Debug, PartialEq)]
+struct Plan(Vec<(PathBuf, Piece)>);
+
+#[derive(Debug, PartialEq)]
+enum Piece {
+    Folder,
+    Link(PathBuf),
+    File(Vec<u8>),
+}
+
+impl Plan {
+    fn of(resolved: &Resolved, here: &Surroundings) -> Self {
+        let mut plan = Self(FOLDERS.iter().map(|name| (PathBuf::from(name), Piece::Folder)).collect());
+        for (link, manager, part) in LINKS {
+            let Some(found) = resolved.present.toolchains.iter().find(|found| found.name == *manager) else { continue };
+            // Only what is granted: else the link would lead to a refusal where nothing would lead to an empty cache.
+            let Ok(target) = here.links.canonical(&found.root.join(part)) else { continue };
+            if resolved.present.grants.iter().any(|grant| target.starts_with(&grant.path)) {
+                plan.put(Path::new(link), Piece::Link(target));
+            }
+        }
+        let git = gitconfig::private(here, &resolved.charter.base);
+        plan.put(Path::new("home/.gitconfig"), Piece::File(git.into_bytes()));
+        let host = resolved.present.toolchains.iter().find(|found| found.name == "cargo");
+        if let Some(config) = host.and_then(|found| cargo::private_config(&found.root)) {
+            plan.put(Path::new("cache/cargo/config.toml"), Piece::File(config.into_bytes()));
+        }
+        plan
+    }
+
+    fn put(&mut self, path: &Path, piece: Piece) {
+        let above: Vec<&Path> = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        for above in above.into_iter().rev() {
+            if !self.0.iter().any(|(known, _)| known == above) {
+                self.0.push((above.to_path_buf(), Piece::Folder));
+            }
+        }
+        self.0.push((path.to_path_buf(), piece));
+    }
+
+    fn make(&self, session: &Path) -> Step {
+        for (path, piece) in &self.0 {
+            let path = session.join(path);
+            match piece {
+                Piece::Folder => folder(&path).map_err(|error| (path.clone(), error))?,
+                Piece::Link(target) => symlink(target, &path).map_err(|error| (path.clone(), error))?,
+                Piece::File(bytes) => write(&path, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a session's folder is as it was made, but for the content of its files: nothing more in it, nothing less, nobody else's.
+    fn holds(&self, session: &Path, uid: u32) -> bool {
+        let folders =
+            std::iter::once(Path::new("")).chain(self.0.iter().filter(|(_, piece)| *piece == Piece::Folder).map(|(path, _)| &**path));
+        for inner in folders {
+            let planned = self.0.iter().filter(|(path, _)| path.parent() == Some(inner)).count();
+            let lock = usize::from(inner.as_os_str().is_empty());
+            if fs::read_dir(session.join(inner)).map_or(usize::MAX, Iterator::count) != planned + lock {
+                return false;
+            }
+        }
+        self.0.iter().all(|(path, piece)| {
+            let path = session.join(path);
+            path.symlink_metadata().is_ok_and(|meta| {
+                let mode = meta.mode() & 0o7777;
+                meta.uid() == uid
+                    && match piece {
+                        Piece::Folder => meta.is_dir() && mode == 0o700,
+                        Piece::Link(target) => fs::read_link(&path).is_ok_and(|there| there == *target),
+                        // Of several names one could be in a workspace: it is not written again.
+                        Piece::File(_) => meta.is_file() && mode == 0o600 && meta.nlink() == 1,
+                    }
+            })
+        })
+    }
+
+    /// Gives the files of a folder that [`Plan::holds`] their content again.
+    fn renew(&self, session: &Path) -> io::Result<()> {
+        for (path, piece) in &self.0 {
+            let Piece::File(bytes) = piece else { continue };
+            let path = session.join(path);
+            if fs::read(&path)? != *bytes {
+                let mut file = fs::OpenOptions::new().write(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+                io::Write::write_all(&mut file, bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A session's folder, held: while this lives (a kill lets go of it), no other session takes it for dead. When it is dropped, the folder is
+/// removed with all that commands left in it; one in which they left nothing stays for the next session, for making it anew costs more
+/// than a command.
+#[derive(Debug)]
+pub struct Held {
+    _lock: Flock<File>,
+    session: PathBuf,
+    plan: Plan,
+    uid: u32,
+    once: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.once || !self.plan.holds(&self.session, self.uid) {
+            // What cannot be removed stays in a folder that only its owner may enter; there is nobody left to tell.
+            let _ = remove(&self.session);
+        }
+    }
+}
+
+/// Makes the session's folder and seeds it, or takes over one that an earlier session left as it was made. The folder must not exist; only
+/// its owner may enter it. Removes what killed sessions of the same user left beside it.
 ///
 /// # Errors
 /// `io_error` with the path; what was made until then is removed again.
-pub fn furnish(resolved: &Resolved, here: &Surroundings) -> Result<(), Fault> {
+pub fn furnish(resolved: &Resolved, here: &Surroundings) -> Result<Held, Fault> {
     let charter = &resolved.charter;
     let session = &charter.session_dir;
-    // The name is new and the mode is set as it is made: whoever could have made it first gets an error, not our files.
-    folder(session).map_err(|error| fault(session, &error))?;
-    fill(resolved, here, session).and_then(|()| hand_over(charter, here)).map_err(|(path, error)| {
-        let _ = fs::remove_dir_all(session);
-        fault(&path, &error)
-    })
+    let plan = Plan::of(resolved, here);
+    let node = needs_npm_index(resolved);
+    let uid = charter.identity.uid;
+    let mut lock = sweep(charter, here.uid, node.is_none().then_some((&plan, uid)));
+    if lock.is_none() {
+        // The name is new and the mode is set as it is made: whoever could have made it first gets an error, not our files.
+        folder(session).map_err(|error| fault(session, &error))?;
+        let filled = plan.make(session).and_then(|()| node.as_ref().map_or(Ok(()), |from| npm_index(from, session)));
+        filled.and_then(|()| hand_over(charter, here)).map_err(|(path, error)| {
+            let _ = fs::remove_dir_all(session);
+            fault(&path, &error)
+        })?;
+        lock = Some(hold(charter)?);
+    }
+    let lock = lock.ok_or_else(|| Fault::new(FaultCode::Internal, "a session without its lock"))?;
+    Ok(Held { _lock: lock, session: session.clone(), plan, uid, once: node.is_some() })
 }
 
 type Step = Result<(), (PathBuf, io::Error)>;
 
-fn fill(resolved: &Resolved, here: &Surroundings, session: &Path) -> Step {
-    for name in FOLDERS {
-        make(&session.join(name))?;
-    }
-    for (link, manager, part) in LINKS {
-        let Some(found) = resolved.present.toolchains.iter().find(|found| found.name == *manager) else { continue };
-        // Only what is granted: else the link would lead to a refusal where nothing would lead to an empty cache.
-        let Ok(target) = found.root.join(part).canonicalize() else { continue };
-        if !resolved.present.grants.iter().any(|grant| target.starts_with(&grant.path)) {
-            continue;
-        }
-        let link = session.join(link);
-        if let Some(parent) = link.parent() {
-            make(parent)?;
-        }
-        symlink(&target, &link).map_err(|error| (link.clone(), error))?;
-    }
-    npm_index(resolved, session)?;
-    let git = gitconfig::private(here, &resolved.charter.base);
-    write(&session.join("home/.gitconfig"), git.as_bytes())?;
-    let host = resolved.present.toolchains.iter().find(|found| found.name == "cargo");
-    if let Some(config) = host.and_then(|found| cargo::private_config(&found.root)) {
-        make(&session.join("cache/cargo"))?;
-        write(&session.join("cache/cargo/config.toml"), config.as_bytes())?;
-    }
-    Ok(())
-}
-
 /// Most entries of npm's index that are copied: some 100 ms for seven hundred, which only such a project pays.
 const MOST_ENTRIES: usize = 20_000;
 
-/// Copies the index of npm's cache, for a project of Node: npm rewrites an entry when it reads it, and takes one that it cannot rewrite for
-/// missing. What the entries lead to is linked.
-fn npm_index(resolved: &Resolved, session: &Path) -> Step {
+/// The index of npm's cache, where it has to be copied: for a project of Node. npm rewrites an entry when it reads it, and takes one that it
+/// cannot rewrite for missing. What the entries lead to is linked.
+fn needs_npm_index(resolved: &Resolved) -> Option<PathBuf> {
     let node = ["package.json", "package-lock.json", "node_modules"]
         .iter()
         .any(|name| resolved.charter.base.join(name).symlink_metadata().is_ok());
-    let Some(found) =
-        resolved.present.toolchains.iter().find(|found| found.name == "npm").filter(|_| node && resolved.charter.execute.is_some())
-    else {
-        return Ok(());
-    };
-    let from = found.root.join("_cacache/index-v5");
+    let npm =
+        resolved.present.toolchains.iter().find(|found| found.name == "npm").filter(|_| node && resolved.charter.execute.is_some())?;
+    Some(npm.root.join("_cacache/index-v5")).filter(|from| from.is_dir())
+}
+
+fn npm_index(from: &Path, session: &Path) -> Step {
     let mut left = MOST_ENTRIES;
-    match from.is_dir() {
-        true => copy(&from, &session.join("cache/npm/_cacache/index-v5"), 0, &mut left),
-        false => Ok(()),
+    let to = session.join("cache/npm/_cacache/index-v5");
+    if let Some(above) = to.parent() {
+        make(above)?;
     }
+    copy(from, &to, 0, &mut left)
 }
 
 /// Copies folders and plain files, no links, three levels deep as npm makes them. What cannot be read is left out: it is a cache.
@@ -137,11 +235,8 @@ fn hand_over(charter: &Charter, here: &Surroundings) -> Step {
 /// The name of the file whose lock says that a session is alive.
 const LOCK: &str = "lock";
 
-/// Holds a session's folder: while the returned lock is held (a kill lets go of it), [`sweep`] leaves the folder alone.
-///
-/// # Errors
-/// `io_error`.
-pub fn hold(charter: &Charter) -> Result<Flock<File>, Fault> {
+/// Holds a session's folder that has just been made.
+fn hold(charter: &Charter) -> Result<Flock<File>, Fault> {
     // It gets its name when it is locked: whoever finds it by its name and can lock it knows that its session is dead.
     let (fresh, path) = (charter.session_dir.join("lock.new"), charter.session_dir.join(LOCK));
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(|error| fault(&fresh, &error))?;
@@ -150,9 +245,11 @@ pub fn hold(charter: &Charter) -> Result<Flock<File>, Fault> {
     Ok(held)
 }
 
-/// Removes what killed sessions of the same user left beside a session's folder. What cannot be removed is left.
-pub fn sweep(charter: &Charter, uid: u32) {
-    let Some(entries) = charter.session_dir.parent().and_then(|parent| fs::read_dir(parent).ok()) else { return };
+/// Removes what killed sessions of the same user left beside a session's folder. What cannot be removed is left. The first that is as it was
+/// made, if a plan is given, becomes the session's folder instead.
+fn sweep(charter: &Charter, uid: u32, wanted: Option<(&Plan, u32)>) -> Option<Flock<File>> {
+    let mut adopted = None;
+    let entries = charter.session_dir.parent().and_then(|parent| fs::read_dir(parent).ok())?;
     for entry in entries.flatten() {
         let named = entry.file_name().to_str().is_some_and(|name| {
             name.strip_prefix("bailiwick-").is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -163,20 +260,24 @@ pub fn sweep(charter: &Charter, uid: u32) {
         }
         // No lock file yet: it is being furnished, or the furnishing was killed; the next boot clears that.
         let lock = fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path().join(LOCK));
-        if let Ok(Ok(_dead)) = lock.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+        let Ok(Ok(dead)) = lock.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) else { continue };
+        let fits = |(plan, owner): (&Plan, u32)| {
+            entry.metadata().is_ok_and(|meta| meta.uid() == owner && meta.mode() & 0o7777 == 0o700)
+                && plan.holds(&entry.path(), owner)
+                && plan.renew(&entry.path()).is_ok()
+                // Whoever knew the old name does not know the new one.
+                && fs::rename(entry.path(), &charter.session_dir).is_ok()
+        };
+        if adopted.is_none() && wanted.is_some_and(fits) {
+            adopted = Some(dead);
+        } else {
             let _ = remove(&entry.path());
         }
     }
+    adopted
 }
 
 /// Removes a session's folder with all that commands left in it, folders that they made read-only included.
-///
-/// # Errors
-/// `io_error` when something could not be removed.
-pub fn clear(charter: &Charter) -> Result<(), Fault> {
-    remove(&charter.session_dir)
-}
-
 fn remove(session: &Path) -> Result<(), Fault> {
     match fs::remove_dir_all(session) {
         Ok(()) => return Ok(()),
@@ -206,7 +307,12 @@ fn folder(path: &Path) -> io::Result<()> {
 
 /// Makes a folder and those above it; all lie in the session's folder.
 fn make(path: &Path) -> Step {
-    fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|error| (path.to_path_buf(), error))
+    match folder(path) {
+        // The common case: what is above it is there.
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(_) => fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|error| (path.to_path_buf(), error)),
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Step {

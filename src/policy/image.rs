@@ -224,7 +224,7 @@ impl Work<'_> {
 
     /// A path of the system, links resolved; `None`: it is not there, which is no news for a list that fits every system.
     fn system(&self, row: &ImageRow) -> Option<PathBuf> {
-        self.frame.here.system(Path::new(&row.path)).canonicalize().ok()
+        self.frame.here.links.canonical(&self.frame.here.system(Path::new(&row.path))).ok()
     }
 
     fn whole(&mut self, row: &ImageRow, rights: Rights) {
@@ -290,7 +290,7 @@ impl Work<'_> {
         let here = self.frame.here;
         let told = toolchain.var.and_then(|var| here.folder(var));
         let places = told.into_iter().chain(toolchain.home.iter().filter_map(|home| here.in_home(home)));
-        let root = places.filter_map(|place| place.canonicalize().ok()).find(|root| root.is_dir())?;
+        let root = places.filter_map(|place| here.links.canonical(&place).ok()).find(|root| root.is_dir())?;
         // The system's own JDK or Go is there already, and a home folder is not made a toolchain by a variable.
         if self.frame.base.starts_with(&root) || root.starts_with(self.frame.base) {
             self.drop(root.display().to_string(), format!("{} overlaps with the workspace", toolchain.name));
@@ -302,7 +302,7 @@ impl Work<'_> {
         }
         let mut any = false;
         for (part, rights) in toolchain.parts {
-            let Ok(path) = root.join(part).canonicalize() else { continue };
+            let Ok(path) = here.links.canonical(&root.join(part)) else { continue };
             match self.too_wide(&path) {
                 Some(why) => self.drop(path.display().to_string(), why),
                 None => {
@@ -354,7 +354,9 @@ impl Work<'_> {
         if !entry.is_absolute() {
             return self.drop(format!("PATH: {shown:?}"), "relative: it would mean another folder in each place");
         }
-        let Ok(path) = entry.canonicalize() else { return self.drop(format!("PATH: {shown}"), "not there, or not for us to see") };
+        let Ok(path) = self.frame.here.links.canonical(entry) else {
+            return self.drop(format!("PATH: {shown}"), "not there, or not for us to see");
+        };
         if self.present.path.contains(&path) {
             return;
         }
@@ -428,7 +430,8 @@ pub(super) fn holds_too_much(path: &Path, here: &Surroundings) -> Option<String>
     if path == Path::new("/") || path == here.root {
         return Some("it is the whole machine".into());
     }
-    if here.home.as_ref().is_some_and(|home| home.starts_with(path) || home.canonicalize().is_ok_and(|home| home.starts_with(path))) {
+    if here.home.as_ref().is_some_and(|home| home.starts_with(path) || here.links.canonical(home).is_ok_and(|home| home.starts_with(path)))
+    {
         return Some("it contains the home folder: name the folders in it".into());
     }
     None

@@ -12,6 +12,7 @@ pub mod git;
 mod gitconfig;
 pub mod home;
 pub mod image;
+mod links;
 pub mod lint;
 pub mod place;
 pub mod protect;

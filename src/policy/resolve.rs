@@ -206,7 +206,7 @@ impl Work<'_> {
                 };
             }
         };
-        let Ok(path) = top.join(&place.rest).canonicalize() else {
+        let Ok(path) = self.here.links.canonical(&top.join(&place.rest)) else {
             self.drop(shown, "not there, or not for us to see: what is made there later is not granted");
             return Ok(None);
         };

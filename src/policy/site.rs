@@ -78,7 +78,7 @@ pub fn base(workspace: &Path, here: &Surroundings) -> Result<PathBuf, Fault> {
         return Err(wrong(format!("{at} is the root of the machine: everything would be in reach")));
     }
     // The home folder is compared as written and as resolved: it can be a link.
-    for home in here.home.iter().flat_map(|home| [Some(home.clone()), home.canonicalize().ok()]).flatten() {
+    for home in here.home.iter().flat_map(|home| [Some(home.clone()), here.links.canonical(home).ok()]).flatten() {
         if home == base {
             return Err(wrong(format!("{at} is the home folder: keys and settings lie in it")));
         }
@@ -87,7 +87,7 @@ pub fn base(workspace: &Path, here: &Surroundings) -> Result<PathBuf, Fault> {
         }
     }
     let listed = |list: &[&str]| list.iter().map(|path| here.system(Path::new(path))).collect::<Vec<_>>();
-    let resolved = |path: &PathBuf| path.canonicalize().ok();
+    let resolved = |path: &PathBuf| here.links.canonical(path).ok();
     if listed(SHARED).iter().any(|shared| *shared == base || resolved(shared).is_some_and(|shared| shared == base)) {
         return Err(wrong(format!("{at} is shared by many programs")));
     }
@@ -125,7 +125,7 @@ pub fn session_dir(base: &Path, identity: Identity, here: &Surroundings) -> Resu
     let mut tried = Vec::new();
     for parent in &here.session_parents {
         let shown = parent.display();
-        match parent.canonicalize() {
+        match here.links.canonical(parent) {
             Err(error) => tried.push(format!("{shown}: {error}")),
             Ok(parent) if !parent.is_dir() => tried.push(format!("{shown}: not a folder")),
             Ok(parent) if parent.starts_with(base) => tried.push(format!("{shown}: in the workspace, where commands write")),

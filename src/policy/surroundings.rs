@@ -1,5 +1,6 @@
 //! What a policy is resolved against: the machine and the person, as the command line found them. Nothing here reads a variable.
 
+use super::links::Links;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -21,12 +22,23 @@ pub struct Surroundings {
     /// The content of the workspace's `.git` where that is a file (a linked worktree, a submodule), read by the caller beneath its
     /// base directory; `None`: it is a folder, or nothing.
     pub dot_git: Option<Vec<u8>>,
+    /// What is known of links while this is in use. Make a new one for another time: folders become links.
+    pub links: Links,
 }
 
 impl Surroundings {
     /// From an environment: home and session parents follow from `HOME`, `TMPDIR` and `XDG_RUNTIME_DIR`.
     pub fn new(env: Vec<(OsString, OsString)>, uid: u32, gid: u32) -> Self {
-        let mut here = Self { env, uid, gid, home: None, session_parents: Vec::new(), root: PathBuf::from("/"), dot_git: None };
+        let mut here = Self {
+            env,
+            uid,
+            gid,
+            home: None,
+            session_parents: Vec::new(),
+            root: PathBuf::from("/"),
+            dot_git: None,
+            links: Links::default(),
+        };
         here.home = here.folder("HOME");
         // Not below /tmp where there is a choice: commands get a /tmp of their own, and what lies below the host's cannot be left out
         // of what they may do there. Not first in the runtime folder, which is memory: caches and spools grow.

@@ -6,7 +6,7 @@
 use super::command::{END, input, pipe, read_some};
 use super::{Session, limit};
 use crate::envelope::{Fault, FaultCode};
-use crate::jail::wire::{self, Ended, NotStarted, ToKeeper, ToLeader};
+use crate::jail::wire::{self, Ended, FromLeader, NotStarted, ToKeeper, ToLeader};
 use crate::policy::{Access, Net};
 use crate::tools::process::{Op, Ready, Reply, Status};
 use crate::tools::{Captured, Chunk, Launch, Stream};
@@ -246,7 +246,7 @@ impl Session {
         };
         let (streams, _) = self.shell_streams(&launch, stdin_end, out_end, err_end)?;
         // While it runs, and until the next comparison, protected names are not known to be as they were.
-        self.guard_before().await?;
+        self.guard_before(false).await?;
         let (launched, control) = self.start_shell(&launch, streams)?;
         let notices: Vec<String> = no_loopback.into_iter().map(|why| format!("nobody can connect to it: {why}")).collect();
         if let Some(why) = refusal(&launched) {
@@ -431,5 +431,8 @@ impl Session {
 /// Why a program was not started. Waits until it was or was not: the wire is closed by the exec.
 fn refusal(launch: &OwnedFd) -> Option<NotStarted> {
     let heard = wire::wait_readable(launch, 5000).unwrap_or(false);
-    if heard { wire::receive::<NotStarted>(launch.as_fd()).ok().flatten().map(|(why, _)| why) } else { None }
+    match heard.then(|| wire::receive::<FromLeader>(launch.as_fd()).ok().flatten()).flatten() {
+        Some((FromLeader::NotStarted(why), _)) => Some(why),
+        _ => None,
+    }
 }

@@ -5,8 +5,9 @@ use crate::clip::capture::Collector;
 use crate::clip::counted;
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::{Waiting, Warden};
-use crate::jail::wire::{self, Ended, NotStarted, ToKeeper, ToLeader};
+use crate::jail::wire::{self, Ended, FromLeader, NotStarted, ToKeeper, ToLeader};
 use crate::policy::Access;
+use crate::tools::guard::Reply;
 use crate::tools::shell_state::{self, Begin, MAX_STATE, PRELUDE, PRELUDE_FD, STATE_IN_FD, STATE_OUT_FD, State};
 use crate::tools::{Launch, Outcome, Stream};
 use crate::workspace::escape;
@@ -48,6 +49,8 @@ pub(super) struct ShellState {
     left: Option<State>,
     /// A narrowed process that waits for the next command.
     spare: Option<Waiting>,
+    /// What bash runs before each script, sealed.
+    prelude: Option<OwnedFd>,
 }
 
 /// The descriptors of a program: what, and at which number.
@@ -111,12 +114,12 @@ impl Process<'_> {
         let _ = wire::send(self.control.as_fd(), &ToKeeper::Signal(number), &[]);
     }
 
-    /// Why the program was not started, if it was not. Only asked after its end.
-    pub fn not_started(&self) -> Option<NotStarted> {
+    /// What the leader said instead of starting the program, if it did not start it. Only asked after its end.
+    pub fn not_started(&self) -> Option<FromLeader> {
         if !wire::wait_readable(&self.launch, 0).ok()? {
             return None;
         }
-        wire::receive::<NotStarted>(self.launch.as_fd()).ok().flatten().map(|(why, _)| why)
+        wire::receive::<FromLeader>(self.launch.as_fd()).ok().flatten().map(|(said, _)| said)
     }
 }
 
@@ -157,20 +160,21 @@ impl Session {
         let (ended, first, second) = tokio::join!(process.wait(), read_all(&out, &mut stdout), read_all(&err, &mut stderr));
         first.and(second).map_err(broken)?;
         let ended = ended?;
-        if let Some(why) = process.not_started() {
+        if let Some(FromLeader::NotStarted(why)) = process.not_started() {
             return Err(why.fault);
         }
         let status = ended.exit_code.unwrap_or_else(|| 128 + ended.signal.unwrap_or(0));
         Ok(OwnOutput { status, stdout, stderr })
     }
 
-    /// Runs a script in an `Execute` jail and collects what it writes.
-    pub(super) async fn run_command(&self, launch: Launch) -> Result<Outcome, Fault> {
+    /// Runs a script in an `Execute` jail and collects what it writes. Returns also what its keeper found of protected names; `None`: it was
+    /// not started, because they are not what was kept of them.
+    pub(super) async fn run_command(&self, launch: &Launch) -> Result<Option<(Outcome, Option<Reply>)>, Fault> {
         let (out, out_end) = pipe()?;
         let (err, err_end) = pipe()?;
-        let (streams, state) = self.shell_streams(&launch, input(launch.stdin.as_deref())?, out_end, err_end)?;
+        let (streams, state) = self.shell_streams(launch, input(launch.stdin.as_deref())?, out_end, err_end)?;
         let started = Instant::now();
-        let process = self.hand_over_shell(&launch, streams)?;
+        let process = self.hand_over_shell(launch, streams)?;
 
         let limit = Duration::from_millis(launch.timeout_ms.min(self.charter.limits.wall_ms));
         let mut collector = Collector::default();
@@ -181,7 +185,7 @@ impl Session {
             0 => u64::MAX,
             kept => kept.saturating_mul(FLOOD),
         };
-        let ended = {
+        let mut ended = {
             let collect = async {
                 let (first, second) = (read_some(&out), read_some(&err));
                 tokio::pin!(first, second);
@@ -239,11 +243,14 @@ impl Session {
             }
             ended?
         };
+        let compared = ended.compared.take();
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let not_started = process.not_started();
-        if let Some(NotStarted { errno: None, fault }) = not_started {
-            return Err(fault);
-        }
+        let not_started = match process.not_started() {
+            Some(FromLeader::Stale) => return Ok(None),
+            Some(FromLeader::NotStarted(NotStarted { errno: None, fault })) => return Err(fault),
+            Some(FromLeader::NotStarted(why)) => Some(why),
+            Some(FromLeader::Kept(_)) | None => None,
+        };
         self.open_spare();
         let mut left = shell_state::parse_state(&wire::content(state, MAX_STATE as u64).map_err(broken)?);
         let pipestatus = left.pipestatus.take();
@@ -258,7 +265,7 @@ impl Session {
         let cwd = left.cwd.as_deref().map(|cwd| self.relative(Path::new(OsStr::from_bytes(cwd))));
         let older = self.shell.borrow_mut().left.take().unwrap_or_default();
         self.shell.borrow_mut().left = Some(left.or(older));
-        Ok(Outcome {
+        let outcome = Outcome {
             exit_code: ended.exit_code.filter(|_| !timed_out),
             signal: ended.signal.filter(|_| !timed_out),
             timed_out,
@@ -274,7 +281,8 @@ impl Session {
             spool: spool.finish(),
             limit,
             ..Outcome::default()
-        })
+        };
+        Ok(Some((outcome, compared)))
     }
 
     /// What a shell is given: its streams, the script, the state that the last command left. Returns also where it leaves its own.
@@ -298,12 +306,22 @@ impl Session {
             (stdin, 0),
             (stdout, 1),
             (stderr, 2),
-            (memory(PRELUDE.as_bytes())?, PRELUDE_FD),
+            (self.prelude()?, PRELUDE_FD),
             (memory(launch.script.as_bytes())?, SCRIPT_FD),
             (memory(&begin)?, STATE_IN_FD),
             (state.try_clone().map_err(broken)?, STATE_OUT_FD),
         ]);
         Ok((streams, state))
+    }
+
+    /// What bash runs before each script: made once, and nobody can change it.
+    fn prelude(&self) -> Result<OwnedFd, Fault> {
+        let mut shell = self.shell.borrow_mut();
+        let prelude = match &shell.prelude {
+            Some(prelude) => prelude,
+            None => shell.prelude.insert(wire::sealed_memfd(PRELUDE.as_bytes()).map_err(internal)?),
+        };
+        prelude.try_clone().map_err(broken)
     }
 
     /// Starts a shell in the process that waits for the next command, or in a new one.
@@ -315,7 +333,13 @@ impl Session {
             Some(waiting) => waiting,
             None => self.warden.open_program(Access::Execute)?,
         };
-        self.hand_over(waiting, ToLeader { argv, env, workdir: launch.workdir.clone(), places: Vec::new() }, streams)
+        let (unless_changed, sweep) = self.guard_orders();
+        if let Some(sweep) = sweep {
+            // Before the program can end.
+            let compare = ToKeeper::Compare { stamps: unless_changed.clone(), sweep };
+            wire::send(waiting.control.as_fd(), &compare, &[]).map_err(|_| self.warden.fate(waiting.id))?;
+        }
+        self.hand_over(waiting, ToLeader { argv, env, workdir: launch.workdir.clone(), unless_changed, ..ToLeader::default() }, streams)
     }
 
     /// Starts a shell that outlives this call. Returns the wires to its leader and to its keeper: the end of the second is its end.

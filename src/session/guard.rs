@@ -1,13 +1,15 @@
 //! The watch over protected names: what is kept of them between commands, and when it is compared.
 //!
-//! Never looks at the workspace itself: that is the guard's business, in its jail.
+//! Never looks at the workspace itself. What the names are is kept by a jail; a command's leader finds out whether that still holds
+//! before it becomes the program, its keeper compares by stamps when all has ended, and only what has changed costs a call to the
+//! guard in its jail.
 
 use super::{Session, TOOL_TIME};
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::Warden;
-use crate::jail::wire::{self, FromJail, ToJail};
+use crate::jail::wire::{self, FromJail, ToJail, ToKeeper};
 use crate::policy::{Access, Charter};
-use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule};
+use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule, Stamped};
 use crate::tools::{Answer, AnyTool};
 use crate::workspace::escape;
 use serde_json::json;
@@ -48,10 +50,14 @@ impl Guard {
         self.kept = Some(reply.kept);
     }
 
+    /// What the names were when they were last kept.
+    pub(crate) fn stamps(&self) -> Vec<Stamped> {
+        self.kept.iter().flatten().map(|kept| (kept.name.clone(), kept.rule, kept.stamp.clone())).collect()
+    }
+
     /// The question what has changed.
     pub(crate) fn check(&self, sweep: bool) -> Request {
-        let stamps = self.kept.iter().flatten().map(|kept| (kept.name.clone(), kept.rule, kept.stamp.clone())).collect();
-        Request::Check { stamps, sweep }
+        Request::Check { stamps: self.stamps(), sweep }
     }
 
     /// What is to be undone, after the answer to [`Guard::check`], and what is to be said in any case.
@@ -91,16 +97,23 @@ impl Session {
         self.charter.change.is_some() && self.charter.execute.is_some()
     }
 
-    /// Before a command: keeps what the protected names are. What somebody else changed since the last command is theirs to change.
-    pub(super) async fn guard_before(&self) -> Result<(), Fault> {
+    /// Before a command: makes sure that it is kept what the protected names are. `trusting`: what was kept is taken to hold still, for the
+    /// command's leader tells if it does not.
+    pub(super) async fn guard_before(&self, trusting: bool) -> Result<(), Fault> {
         if !self.is_guarded() {
             return Ok(());
         }
-        if self.guard.borrow().open {
+        let open = self.guard.borrow().open;
+        if !open && trusting && self.guard.borrow().kept.is_some() {
+            self.guard.borrow_mut().open = true;
+            return Ok(());
+        }
+        if open {
             // What the last command did is still to be judged; its sentences go with this one's.
             let notices = self.compare(false).await?;
             self.guard_notices.borrow_mut().extend(notices);
         } else if self.guard.borrow().kept.is_some() {
+            // What somebody else changed since the last command is theirs to change.
             let changed = self.changed(false).await?.changed;
             self.renew(&changed).await?;
         } else {
@@ -111,14 +124,33 @@ impl Session {
         Ok(())
     }
 
-    /// After a command: undoes what it did to protected names. Returns what was undone, one sentence each.
-    pub(super) async fn guard_after(&self) -> Vec<String> {
+    /// A command was not started because protected names are not what was kept of them: nothing is to be judged.
+    pub(super) fn guard_stale(&self) {
+        self.guard.borrow_mut().open = false;
+    }
+
+    /// What a command's leader has to find unchanged, and what its keeper has to compare afterwards.
+    pub(super) fn guard_orders(&self) -> (Vec<Stamped>, Option<bool>) {
+        let guard = self.guard.borrow();
+        match guard.kept {
+            Some(_) if guard.open => (guard.stamps(), Some(guard.sweep_each)),
+            _ => (Vec::new(), None),
+        }
+    }
+
+    /// After a command: undoes what it did to protected names. `found`: what its keeper found; `None`: it could not look. Returns what was
+    /// undone, one sentence each.
+    pub(super) async fn guard_after(&self, found: Option<Reply>) -> Vec<String> {
         if !self.guard.borrow().open {
             return Vec::new();
         }
         let sweep = self.guard.borrow().sweep_each;
         let mut notices = self.guard_notices.take();
-        match self.compare(sweep).await {
+        let done = match found {
+            Some(found) => self.settle(found).await,
+            None => self.compare(sweep).await,
+        };
+        match done {
             Ok(undone) => {
                 self.guard.borrow_mut().open = false;
                 notices.extend(undone);
@@ -148,6 +180,10 @@ impl Session {
 
     async fn compare(&self, sweep: bool) -> Result<Vec<String>, Fault> {
         let found = self.changed(sweep).await?;
+        self.settle(found).await
+    }
+
+    async fn settle(&self, found: Reply) -> Result<Vec<String>, Fault> {
         let (undo, mut notices) = self.guard.borrow_mut().judge(found);
         if let Some(undo) = undo {
             let reply = self.ask(&undo).await?;
@@ -190,48 +226,65 @@ fn read_reply(answer: &Answer) -> Result<Reply, Fault> {
     }
 }
 
-/// The watch over one program whose streams somebody else handles (`exec`).
-#[derive(Debug)]
+/// The watch over one program whose streams somebody else handles (`exec`). The program's own leader keeps what the names are.
+#[derive(Debug, Default)]
 pub struct Once {
     guard: Guard,
-    wire: File,
 }
 
 impl Once {
-    /// Keeps what the protected names are. Blocks. `None`: the policy permits no changes, so nothing can change them.
+    /// For a program under this charter; `None`: the policy permits no changes, so nothing can change the names.
+    pub fn new(charter: &Charter) -> Option<Self> {
+        Session::guard_classes(charter).map(|_| Self::default())
+    }
+
+    /// The names that the leader has to keep.
+    pub fn names(&self, charter: &Charter) -> Vec<String> {
+        match Guard::begin(charter) {
+            Request::Keep { names } => names,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes over what the leader kept. Returns what the keeper has to be told.
+    pub fn kept(&mut self, reply: Reply) -> ToKeeper {
+        self.guard.begun(reply);
+        ToKeeper::Compare { stamps: self.guard.stamps(), sweep: true }
+    }
+
+    /// Judges what the keeper found, undoes, and says what was undone, one sentence each. Blocks only where there is something to undo, or
+    /// the keeper could not look.
     ///
     /// # Errors
     /// `session_closed`, `internal`, `malformed_reply`.
-    pub fn begin(warden: &Warden, charter: &Charter) -> Result<Option<Self>, Fault> {
-        if Session::guard_classes(charter).is_none() {
-            return Ok(None);
+    pub fn end(mut self, warden: &Warden, found: Option<Reply>) -> Result<Vec<String>, Fault> {
+        if self.guard.kept.is_none() {
+            // The program was never started.
+            return Ok(Vec::new());
         }
-        let (_, wire) = warden.open_calls(Access::Change)?;
-        let mut once = Self { guard: Guard::default(), wire: File::from(wire) };
-        let reply = once.ask(&Guard::begin(charter))?;
-        once.guard.begun(reply);
-        Ok(Some(once))
-    }
-
-    /// Compares, undoes, and says what was undone, one sentence each. Blocks.
-    ///
-    /// # Errors
-    /// As [`Once::begin`].
-    pub fn end(mut self) -> Result<Vec<String>, Fault> {
-        let found = self.ask(&self.guard.check(true))?;
+        let mut wire = None;
+        let found = match found {
+            Some(found) => found,
+            None => ask(warden, &mut wire, &self.guard.check(true))?,
+        };
         let (undo, mut notices) = self.guard.judge(found);
         if let Some(undo) = undo {
-            notices.extend(self.ask(&undo)?.undone);
+            notices.extend(ask(warden, &mut wire, &undo)?.undone);
         }
         Ok(notices)
     }
+}
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
-        let broken = |error: std::io::Error| Fault::new(FaultCode::JailDied, format!("protected names could not be compared: {error}"));
-        let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
-        let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms };
-        self.wire.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
-        let frame = wire::read_frame(&mut self.wire).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
-        read_reply(&wire::parse::<FromJail>(&frame).map_err(broken)?.answer)
-    }
+/// Asks the guard in its jail, which is opened the first time.
+fn ask(warden: &Warden, wire: &mut Option<File>, request: &Request) -> Result<Reply, Fault> {
+    let broken = |error: std::io::Error| Fault::new(FaultCode::JailDied, format!("protected names could not be compared: {error}"));
+    let wire = match wire {
+        Some(wire) => wire,
+        None => wire.insert(File::from(warden.open_calls(Access::Change)?.1)),
+    };
+    let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
+    let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms };
+    wire.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
+    let frame = wire::read_frame(wire).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
+    read_reply(&wire::parse::<FromJail>(&frame).map_err(broken)?.answer)
 }

@@ -43,7 +43,7 @@ struct Warm {
     id: u64,
     wire: UnixStream,
     /// How much of the session's memory it has been told.
-    told: usize,
+    told: u64,
 }
 
 /// A jail at work. Dropped before its answer is whole, it is ended: cancel is kill.
@@ -77,8 +77,8 @@ impl Session {
         let told = jail.told;
         let mut at_work = AtWork { warden: &self.warden, jail: Some(jail) };
         let Some(jail) = &mut at_work.jail else { return Err(Fault::new(FaultCode::Internal, "no jail")) };
-        let seen = self.seen.borrow().get(told..).unwrap_or_default().to_vec();
-        jail.told = told + seen.len();
+        let seen = self.seen.borrow().since(told);
+        jail.told = self.seen.borrow().version();
         let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
         let call = ToJail { tool: tool.name().into(), args, seen, time_ms };
         let frame =
@@ -112,10 +112,11 @@ impl Session {
         if let Some(mut jail) = at_work.jail.take() {
             let mut seen = self.seen.borrow_mut();
             // What it told us it knows itself, if nothing else was learnt meanwhile.
-            if jail.told == seen.len() {
-                jail.told += reply.seen.len();
+            let alone = jail.told == seen.version();
+            reply.seen.into_iter().for_each(|one| seen.add(one));
+            if alone {
+                jail.told = seen.version();
             }
-            seen.extend(reply.seen);
             warm.borrow_mut().push(jail);
         }
         Ok(reply.answer)
@@ -138,7 +139,8 @@ async fn read_reply(wire: &mut UnixStream) -> io::Result<FromJail> {
     if length > MOST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
     }
-    let mut bytes = Vec::new();
+    // Room for all of it at once, unless it claims to be very long.
+    let mut bytes = Vec::with_capacity(length.min(1 << 20));
     wire.take(length as u64).read_to_end(&mut bytes).await?;
     if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

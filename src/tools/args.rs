@@ -9,6 +9,9 @@ use crate::envelope::{Data, Fault, FaultCode};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// The pure JSON Schema of an argument struct: one object, nothing behind a `$ref`.
 pub fn schema<A: JsonSchema>() -> Value {
@@ -26,14 +29,22 @@ pub fn schema<A: JsonSchema>() -> Value {
     schema
 }
 
+/// The schema of a tool's arguments, made once: it costs more than reading a small file.
+fn schema_once<T: Spec>() -> &'static Value {
+    static MADE: Mutex<BTreeMap<TypeId, &'static Value>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(schema::<T::Args>())))
+}
+
 /// Reads the arguments of a call by the tool's schema; returns them repaired, with a warning for each repair.
 ///
 /// # Errors
 /// `invalid_arguments`, with a one-line example of a call that is right.
 pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
     let mut warnings = Vec::new();
-    let schema = schema::<T::Args>();
-    let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let schema = schema_once::<T>();
+    let none = Data::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let invalid =
         |message: String| Fault::new(FaultCode::InvalidArguments, message).hint(format!("for example {} {}", T::NAME, T::EXAMPLE));
 
@@ -51,7 +62,7 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
         Value::Null => Data::new(),
         _ => return Err(invalid("the arguments are not an object".into())),
     };
-    unwrap(&mut args, &properties, &mut warnings);
+    unwrap(&mut args, properties, &mut warnings);
 
     for (theirs, ours) in T::SYNONYMS {
         if properties.contains_key(*theirs) || !args.contains_key(*theirs) {
@@ -70,7 +81,7 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
             Some(_) => return Err(invalid(format!("{theirs} and {ours} are the same argument and were given different values"))),
         }
     }
-    respell(&mut args, &properties, &mut warnings);
+    respell(&mut args, properties, &mut warnings);
     args.retain(|_, value| !value.is_null());
     warnings.extend(T::prepare(&mut args)?);
 

@@ -75,7 +75,7 @@ impl Tool for Create {
             crate::envelope::FaultCode::AlreadyExists => fault.hint("write replaces it, edit changes it"),
             _ => fault,
         })?;
-        bench.memory().note(&done.canonical, Some(done.hash));
+        bench.memory().note_written(&done, content);
         Ok(Created {
             path: done.canonical.to_string(),
             bytes: content.len() as u64,

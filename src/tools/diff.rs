@@ -40,7 +40,16 @@ pub struct DiffTruncation {
 
 /// The lines of a content, each with its line feed.
 pub fn lines(bytes: &[u8]) -> Vec<&[u8]> {
-    bytes.split_inclusive(|byte| *byte == b'\n').collect()
+    let mut found = Vec::new();
+    let mut start = 0;
+    for at in memchr::memchr_iter(b'\n', bytes) {
+        found.push(&bytes[start..=at]);
+        start = at + 1;
+    }
+    if start < bytes.len() {
+        found.push(&bytes[start..]);
+    }
+    found
 }
 
 /// Compares two contents by lines.

@@ -1,6 +1,7 @@
-//! The watch over protected names, run by the session in a `Change` jail before and after each command. Not offered to models.
+//! The watch over protected names. Not offered to models.
 //!
-//! What a mount cannot prevent (a name that does not exist yet, a repository made in the session, all of it where no mounts are) is
+//! It is kept what the names are before a command, in a jail; a program's keeper compares afterwards by stamps, which open no file;
+//! and what has changed is undone in a `Change` jail. What a mount cannot prevent (a name that does not exist yet, a repository made in the session, all of it where no mounts are) is
 //! found after the command, undone, and said. Never makes a placeholder, never runs git, never undoes what it has not kept.
 
 pub mod config;
@@ -8,8 +9,8 @@ pub mod config;
 use super::{Access, Bench, InJail, Render, Spec, Tool};
 use crate::envelope::{Fault, FaultCode};
 use crate::workspace::dir::Kind;
-use crate::workspace::escape;
 use crate::workspace::watch::{self, Counts, State};
+use crate::workspace::{BaseDir, escape};
 use config::Verdict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,9 @@ pub struct Kept {
     pub state: State,
 }
 
+/// A name, how it is judged, and its stamp when it was kept.
+pub type Stamped = (String, Rule, String);
+
 /// What the session asks.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,7 +66,7 @@ pub enum Request {
     /// Which have changed?
     Check {
         /// Name, rule, stamp.
-        stamps: Vec<(String, Rule, String)>,
+        stamps: Vec<Stamped>,
         /// Search the workspace for repositories too.
         sweep: bool,
     },
@@ -81,7 +85,7 @@ pub enum Request {
 }
 
 /// What it answers: as much as the request asks for.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reply {
     /// What is kept from now on.
@@ -128,32 +132,13 @@ impl Tool for Guard {
         let request = serde_json::from_value(args.request).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
         let mut reply = Reply::default();
         match request {
-            Request::Keep { names } => {
-                let git_dirs = sweep(bench, &mut reply);
-                let mut watched: Vec<(String, Rule)> = names.into_iter().map(|name| (name.clone(), rule_of(&name))).collect();
-                for git_dir in &git_dirs {
-                    for name in of_git_dir(git_dir) {
-                        if !watched.iter().any(|(known, _)| *known == name.0) {
-                            watched.push(name);
-                        }
-                    }
-                }
-                reply.kept = watched.into_iter().map(|(name, rule)| keep(bench, name, rule)).collect();
-            }
-            Request::Check { stamps, sweep: search } => {
-                let is_changed = |(name, rule, stamp): &(String, Rule, String)| {
-                    (watch::stamp(bench.base(), &path(name), counts(*rule)) != *stamp).then(|| name.clone())
-                };
-                reply.changed = stamps.iter().filter_map(is_changed).collect();
-                if search {
-                    sweep(bench, &mut reply);
-                }
-            }
-            Request::Renew { names } => reply.kept = names.into_iter().map(|(name, rule)| keep(bench, name, rule)).collect(),
+            Request::Keep { names } => reply = keep_all(bench.base(), names),
+            Request::Check { stamps, sweep } => reply = compare(bench.base(), &stamps, sweep),
+            Request::Renew { names } => reply.kept = names.into_iter().map(|(name, rule)| keep(bench.base(), name, rule)).collect(),
             Request::Undo { kept, fresh } => {
                 for kept in kept {
-                    reply.undone.extend(undo(bench, &kept));
-                    let mut now = keep(bench, kept.name, kept.rule);
+                    reply.undone.extend(undo(bench.base(), &kept));
+                    let mut now = keep(bench.base(), kept.name, kept.rule);
                     // What was kept whole is not given up for what could not be put back.
                     if kept.rule != Rule::Config && !same(kept.rule, &kept.state, &now.state) {
                         now.state = kept.state;
@@ -165,9 +150,9 @@ impl Tool for Guard {
                         let kept = Kept { name, rule, stamp: String::new(), state: State::Absent };
                         // A clone may share objects, and a worktree has to say where it belongs: neither runs anything.
                         if rule != Rule::Exact || kept.name.ends_with("info/attributes") {
-                            reply.undone.extend(undo(bench, &kept));
+                            reply.undone.extend(undo(bench.base(), &kept));
                         }
-                        reply.kept.push(keep(bench, kept.name, kept.rule));
+                        reply.kept.push(keep(bench.base(), kept.name, kept.rule));
                     }
                 }
             }
@@ -211,9 +196,40 @@ fn of_git_dir(git_dir: &str) -> Vec<(String, Rule)> {
     rows.into_iter().map(|(name, rule)| (escape::show(path(git_dir).join(name).as_os_str()), rule)).collect()
 }
 
-fn sweep(bench: &Bench<'_>, reply: &mut Reply) -> Vec<String> {
+/// Keeps what these names are now, and what the repositories found in the workspace hold.
+pub fn keep_all(base: &BaseDir, names: Vec<String>) -> Reply {
+    let mut reply = Reply::default();
+    let git_dirs = sweep(base, &mut reply);
+    let mut watched: Vec<(String, Rule)> = names.into_iter().map(|name| (name.clone(), rule_of(&name))).collect();
+    for git_dir in &git_dirs {
+        for name in of_git_dir(git_dir) {
+            if !watched.iter().any(|(known, _)| *known == name.0) {
+                watched.push(name);
+            }
+        }
+    }
+    reply.kept = watched.into_iter().map(|(name, rule)| keep(base, name, rule)).collect();
+    reply
+}
+
+/// Which of these names have changed, and where the repositories are if they are searched for. Opens folders, and no file.
+pub fn compare(base: &BaseDir, stamps: &[Stamped], search: bool) -> Reply {
+    let mut reply = Reply { changed: changed(base, stamps), ..Reply::default() };
+    if search {
+        sweep(base, &mut reply);
+    }
+    reply
+}
+
+/// Which of these names have changed.
+pub fn changed(base: &BaseDir, stamps: &[Stamped]) -> Vec<String> {
+    let is_changed = |(name, rule, stamp): &Stamped| (watch::stamp(base, &path(name), counts(*rule)) != *stamp).then(|| name.clone());
+    stamps.iter().filter_map(is_changed).collect()
+}
+
+fn sweep(base: &BaseDir, reply: &mut Reply) -> Vec<String> {
     let begun = Instant::now();
-    let swept = watch::git_dirs(bench.base(), begun + SWEEP);
+    let swept = watch::git_dirs(base, begun + SWEEP);
     let git_dirs: Vec<String> = swept.git_dirs.iter().map(|path| escape::show(path)).collect();
     reply.sweep_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     reply.cut = swept.cut;
@@ -221,18 +237,18 @@ fn sweep(bench: &Bench<'_>, reply: &mut Reply) -> Vec<String> {
     git_dirs
 }
 
-fn keep(bench: &Bench<'_>, name: String, rule: Rule) -> Kept {
+fn keep(base: &BaseDir, name: String, rule: Rule) -> Kept {
     let at = path(&name);
     // The stamp first: what changes in between shows at the next comparison.
-    let stamp = watch::stamp(bench.base(), &at, counts(rule));
-    Kept { stamp, state: watch::state(bench.base(), &at, counts(rule)), name, rule }
+    let stamp = watch::stamp(base, &at, counts(rule));
+    Kept { stamp, state: watch::state(base, &at, counts(rule)), name, rule }
 }
 
 /// Puts a name back as far as its rule asks for. Says what was done.
-fn undo(bench: &Bench<'_>, kept: &Kept) -> Option<String> {
+fn undo(base: &BaseDir, kept: &Kept) -> Option<String> {
     let Kept { name, rule, state: before, .. } = kept;
     let at = path(name);
-    let now = watch::state(bench.base(), &at, counts(*rule));
+    let now = watch::state(base, &at, counts(*rule));
     if same(*rule, before, &now) {
         return None;
     }
@@ -246,7 +262,7 @@ fn undo(bench: &Bench<'_>, kept: &Kept) -> Option<String> {
                 match config::judge(&escape::unescape(content), old.as_deref(), &inside) {
                     Verdict::Fine => return None,
                     Verdict::Without(text, keys) => {
-                        let done = watch::rewrite(bench.base(), &at, &text);
+                        let done = watch::rewrite(base, &at, &text);
                         let keys = keys.join(", ");
                         return Some(match done {
                             Ok(()) => format!("{name} is protected: {keys} may name a program that git runs, and was taken out again"),
@@ -264,8 +280,8 @@ fn undo(bench: &Bench<'_>, kept: &Kept) -> Option<String> {
         (_, State::Absent) => "it was removed, and has been put back",
         _ => "it was changed, and has been put back",
     };
-    Some(match watch::restore(bench.base(), &at, before, counts(*rule)) {
-        Ok(()) if same(*rule, before, &watch::state(bench.base(), &at, counts(*rule))) => format!("{name} is protected: {act}"),
+    Some(match watch::restore(base, &at, before, counts(*rule)) {
+        Ok(()) if same(*rule, before, &watch::state(base, &at, counts(*rule))) => format!("{name} is protected: {act}"),
         Ok(()) => format!("{name} is protected, and was removed or replaced with what held it; that has not been undone"),
         Err(why) => format!("{name} is protected, and a change to it could not be undone: {why}"),
     })

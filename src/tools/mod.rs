@@ -6,8 +6,6 @@
 pub mod args;
 pub mod attachment;
 pub mod bench;
-#[cfg(test)]
-mod change_model_tests;
 mod clock;
 pub mod copy;
 pub mod create;

@@ -492,7 +492,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::property_tests::cases(256))]
+        #![proptest_config(crate::property_tests::cases(1000))]
 
         #[test]
         fn any_bytes_are_shown_within_the_budget_and_counted(

@@ -15,7 +15,15 @@ pub(crate) struct Bed {
 impl Bed {
     /// A workspace `ws` within a folder of its own, with these files (a name that ends in a slash is a folder).
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), files)
+    }
+
+    /// An empty one in memory, where there is such a place for all.
+    pub(crate) fn in_memory() -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap(), &[])
+    }
+
+    fn at(dir: tempfile::TempDir, files: &[(&str, &str)]) -> Self {
         let root = dir.path().canonicalize().unwrap().join("ws");
         std::fs::create_dir(&root).unwrap();
         let base = BaseDir::open(&root).unwrap();

@@ -4,9 +4,11 @@ use super::diff::{self, DiffTruncation};
 use super::{Access, Bench, Render, Spec, Tool};
 use crate::envelope::{Fault, FaultCode};
 use crate::workspace::base_dir::{Expect, ReplaceOptions};
+use crate::workspace::outline::{Change, Outline};
 use crate::workspace::{Hash, RelPath};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
 
@@ -223,13 +225,22 @@ fn attempt(bench: &Bench<'_>, args: &Args, path: &RelPath, wanted: Option<Hash>)
     let same = args.executable.is_none() && old.as_ref().is_some_and(|old| old.bytes.as_deref() == Some(&*new));
     let hash = Hash::of(&new);
     let (created, canonical) = match &old {
-        Some(old) if same => (false, old.canonical.clone()),
+        Some(old) if same => {
+            if !args.dry_run {
+                bench.memory().note_lines(&old.canonical, hash, Some(Outline::of(&new)));
+            }
+            (false, old.canonical.clone())
+        }
         _ if args.dry_run => {
             let rehearsed = bench.base().rehearse(path, &options)?;
             (rehearsed.creates, rehearsed.canonical)
         }
-        _ => match bench.base().replace(path, &new, &options) {
+        _ => match bench.base().replace_known(path, old.as_ref().and_then(|old| old.bytes.as_deref()), &new, &options) {
             Ok(done) => {
+                // What was appended to has parts that nobody has read; what is known of it stays, so that an overwrite is still refused.
+                if fresh != Fresh::Unread {
+                    bench.memory().note_written(&done, &new);
+                }
                 warnings.extend(done.notices);
                 (done.created, done.canonical)
             }
@@ -239,10 +250,6 @@ fn attempt(bench: &Bench<'_>, args: &Args, path: &RelPath, wanted: Option<Hash>)
             Err(fault) => return Err(Failed::For(fault)),
         },
     };
-    // What was appended to has parts that nobody has read; what is known of it stays, so that an overwrite is still refused.
-    if !args.dry_run && fresh != Fresh::Unread {
-        bench.memory().note(&canonical, Some(hash));
-    }
     let action = match args.mode {
         _ if same => Action::Unchanged,
         _ if created => Action::Created,
@@ -352,15 +359,31 @@ fn check_fresh(
             Ok(Fresh::Unread)
         }
         Some(found) if found != expected => {
-            let since = if wanted.is_some() { "does not have the expected hash" } else { "has changed since it was last read or written" };
-            Err(Fault::new(FaultCode::StaleFile, format!("{path} {since}; it has {} bytes now", old.size))
-                .hint("read it again and write what fits, or give the current hash as expected_hash to overwrite it as it is")
+            let hint = "read it again and write what fits, or give the current hash as expected_hash to overwrite it as it is";
+            let known = bench.memory().known(&old.canonical) == Some(expected);
+            let change = old.bytes.as_deref().filter(|_| known).and_then(|bytes| bench.memory().change(&old.canonical, bytes));
+            Err(stale(path, wanted.is_some(), change, old.size)
+                .hint(hint)
                 .with("hash", found.to_string())
                 .with("expected_hash", expected.to_string())
                 .with("size", old.size)
                 .with("mtime", old.mtime))
         }
         _ => Ok(Fresh::Checked),
+    }
+}
+
+/// The fault of a file that is not as the caller knows it: what has changed, as far as that can be told, and how large it is now.
+pub(super) fn stale(path: &RelPath, by_hash: bool, change: Option<Change>, size: u64) -> Fault {
+    let since = if by_hash { "does not have the expected hash" } else { "has changed since it was last read or written" };
+    let where_ = change.map(|change| format!(": {}", change.in_words())).unwrap_or_default();
+    let fault = Fault::new(FaultCode::StaleFile, format!("{path} {since}{where_}; it has {size} bytes now"));
+    match change {
+        Some(change) => {
+            let Change { first_line, last_line, was_last_line } = change;
+            fault.with("changed", json!({"first_line": first_line, "last_line": last_line, "was_last_line": was_last_line}))
+        }
+        None => fault,
     }
 }
 
@@ -419,7 +442,7 @@ fn has_lone_lf(bytes: &[u8]) -> bool {
 
 /// Lines of a content; an unterminated last one counts.
 pub(super) fn count_lines(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64 + u64::from(bytes.last().is_some_and(|byte| *byte != b'\n'))
+    memchr::memchr_iter(b'\n', bytes).count() as u64 + u64::from(bytes.last().is_some_and(|byte| *byte != b'\n'))
 }
 
 /// Reads a hash as the replies show it.

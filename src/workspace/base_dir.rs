@@ -72,6 +72,8 @@ pub struct Replaced {
     pub hash: Hash,
     /// The path beneath the base that was written, links resolved.
     pub canonical: RelPath,
+    /// All names of a file that was written in place; else none.
+    pub names: Vec<RelPath>,
     /// What of the old file could not be kept (its owner, say), one sentence each.
     pub notices: Vec<String>,
 }

@@ -332,8 +332,13 @@ pub struct EolCount {
 impl EolCount {
     /// Counts in bytes of UTF-8 (or of [`to_plain`]).
     pub fn of(plain: &[u8]) -> Self {
+        Self::of_lines(plain, lines(plain))
+    }
+
+    /// The same, where the lines are known.
+    pub fn of_lines(plain: &[u8], lines: impl IntoIterator<Item = Line>) -> Self {
         let mut count = Self::default();
-        lines(plain).for_each(|line| count.add(line.eol_bytes(plain)));
+        lines.into_iter().for_each(|line| count.add(line.eol_bytes(plain)));
         count
     }
 
@@ -414,7 +419,7 @@ impl Iterator for Lines<'_> {
         if start >= self.plain.len() {
             return None;
         }
-        let length = self.plain[start..].iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+        let length = memchr::memchr2(b'\n', b'\r', &self.plain[start..]);
         let text_end = length.map_or(self.plain.len(), |length| start + length);
         self.at = match &self.plain[text_end..] {
             [b'\r', b'\n', ..] => text_end + 2,

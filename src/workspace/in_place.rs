@@ -6,7 +6,7 @@
 
 use super::base_dir::{BaseDir, fault, identity, io_fault, open_beneath};
 use super::locate::{Place, flush_dir, open_folder, open_name};
-use super::replace::change_fault;
+use super::replace::{change_fault, write_fault};
 use super::staged::{Naming, Staged};
 use super::{Hash, RelPath, escape};
 use crate::envelope::{Fault, FaultCode};
@@ -115,8 +115,8 @@ fn walk(base: &BaseDir, wanted: (u64, u64), deadline: Instant) -> Option<Vec<Pat
     Some(found)
 }
 
-/// Writes a locked file in place, under a journal.
-pub(super) fn write(base: &BaseDir, place: &Place, path: &RelPath, meta: &Metadata, new: &[u8]) -> Result<(), Fault> {
+/// Writes a locked file in place, under a journal; says all its names.
+pub(super) fn write(base: &BaseDir, place: &Place, path: &RelPath, meta: &Metadata, new: &[u8]) -> Result<Vec<PathBuf>, Fault> {
     let names = names(base, path, meta)?;
     let Some(journal) = base.journal() else { return Err(fault(Errno::ENOTSUP, path)) };
     if meta.len() > MOST || new.len() as u64 > MOST {
@@ -147,18 +147,21 @@ pub(super) fn write(base: &BaseDir, place: &Place, path: &RelPath, meta: &Metada
             Err(errno) => return Err(change_fault(errno, path)),
         }
     }
-    put_record(journal, &record, &names, meta, &old, new).map_err(|error| io_fault(&error, path))?;
+    put_record(journal, &record, &names, meta, &old, new).map_err(|error| write_fault(&error, path))?;
     let written = overwrite(&file, new).or_else(|error| overwrite(&file, &old).and(Err(error)));
     match written {
         Ok(()) => {}
         // The old content could be put back, or the record stays for the next start to do it.
         Err(error) if holds(&file, &old) => {
             let _ = unlinkat(journal, record.as_os_str(), UnlinkatFlags::NoRemoveDir);
-            return Err(io_fault(&error, path));
+            return Err(write_fault(&error, path));
         }
-        Err(error) => return Err(io_fault(&error, path).hint("the old content is in the journal and comes back at the next start")),
+        Err(error) => return Err(write_fault(&error, path).hint("the old content is in the journal and comes back at the next start")),
     }
-    unlinkat(journal, record.as_os_str(), UnlinkatFlags::NoRemoveDir).and_then(|()| flush_dir(journal)).map_err(|errno| fault(errno, path))
+    unlinkat(journal, record.as_os_str(), UnlinkatFlags::NoRemoveDir)
+        .and_then(|()| flush_dir(journal))
+        .map_err(|errno| fault(errno, path))?;
+    Ok(names)
 }
 
 fn overwrite(file: &File, content: &[u8]) -> std::io::Result<()> {

@@ -10,6 +10,7 @@ pub mod hash;
 pub mod in_place;
 mod keep;
 mod locate;
+pub mod outline;
 pub mod rel_path;
 pub mod remove;
 pub mod replace;

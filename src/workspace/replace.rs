@@ -19,7 +19,7 @@ use nix::unistd::{AccessFlags, faccessat};
 use std::fs::{File, Metadata};
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 /// How often a replacement starts again because the file was exchanged while it was under way.
@@ -37,10 +37,18 @@ impl BaseDir {
     /// `not_regular_file`; `permission_denied` also for a file whose own mode forbids writing; `disk_full`; `busy`; and as [`fault`] says.
     /// The old file is untouched after every one of them.
     pub fn replace(&self, path: &RelPath, new: &[u8], options: &ReplaceOptions) -> Result<Replaced, Fault> {
+        self.replace_known(path, None, new, options)
+    }
+
+    /// The same for one who has the content that is expected at hand: comparing with it costs less than a hash.
+    ///
+    /// # Errors
+    /// As [`BaseDir::replace`].
+    pub fn replace_known(&self, path: &RelPath, old: Option<&[u8]>, new: &[u8], options: &ReplaceOptions) -> Result<Replaced, Fault> {
         let parents = if options.create_dirs { Parents::Make } else { Parents::Expect };
         for _ in 0..ATTEMPTS {
             let place = self.locate(path, LastLink::Follow, parents)?;
-            match self.refuse_protected(&place.canonical).and_then(|()| replace_at(self, &place, path, new, options)) {
+            match self.refuse_protected(&place.canonical).and_then(|()| replace_at(self, &place, path, (old, new), options)) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => {}
                 Err(fault) => {
@@ -101,7 +109,13 @@ pub struct Rehearsed {
 }
 
 /// One attempt. `None`: what is at the place changed meanwhile, start again.
-fn replace_at(base: &BaseDir, place: &Place, path: &RelPath, new: &[u8], options: &ReplaceOptions) -> Result<Option<Replaced>, Fault> {
+fn replace_at(
+    base: &BaseDir,
+    place: &Place,
+    path: &RelPath,
+    (known, new): (Option<&[u8]>, &[u8]),
+    options: &ReplaceOptions,
+) -> Result<Option<Replaced>, Fault> {
     sweep(place.parent.as_fd());
     let Some(meta) = look(place, path)? else { return create(place, path, new, options) };
     if options.expect == Expect::Absent {
@@ -112,7 +126,9 @@ fn replace_at(base: &BaseDir, place: &Place, path: &RelPath, new: &[u8], options
     }
     check_writable(place, path, &meta)?;
     let Some(old) = open_locked(place, path, &meta)? else { return Ok(None) };
-    if let Expect::Content(expected) = options.expect {
+    if let Expect::Content(expected) = options.expect
+        && !known.is_some_and(|known| holds(&old.file, &old.meta, known))
+    {
         let found = Hash::of_reader(&old.file).map_err(|error| io_fault(&error, path))?;
         if found != expected {
             return Err(stale(path, expected, Some((found, &old.meta))));
@@ -120,12 +136,13 @@ fn replace_at(base: &BaseDir, place: &Place, path: &RelPath, new: &[u8], options
     }
     let mode = keep::kept_mode(&old.meta, options.executable);
     if old.meta.nlink() > 1 {
-        in_place::write(base, place, path, &old.meta, new)?;
+        let names = in_place::write(base, place, path, &old.meta, new)?;
         let mut notices = Vec::new();
         if mode != old.meta.mode() & 0o1777 && fchmod(&old.file, Mode::from_bits_truncate(mode)).is_err() {
             notices.push("the executable bits could not be changed: the file has another owner".into());
         }
-        return Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), notices }));
+        let names = names.into_iter().map(RelPath::from_relative).collect();
+        return Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), names, notices }));
     }
     let notices = with_staged(place, path, Mode::from_bits_truncate(mode & 0o600), |staged| {
         fill(staged.file(), new, path)?;
@@ -134,7 +151,7 @@ fn replace_at(base: &BaseDir, place: &Place, path: &RelPath, new: &[u8], options
         Ok((notices, Publish::Over))
     })?;
     place.flush().map_err(|errno| change_fault(errno, path))?;
-    Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), notices }))
+    Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), names: Vec::new(), notices }))
 }
 
 /// Makes a file where nothing is.
@@ -155,7 +172,7 @@ fn create(place: &Place, path: &RelPath, new: &[u8], options: &ReplaceOptions) -
         Err(fault) => return Err(fault),
     }
     place.flush().map_err(|errno| change_fault(errno, path))?;
-    Ok(Some(Replaced { created: true, hash: Hash::of(new), canonical: place.canonical.clone(), notices: Vec::new() }))
+    Ok(Some(Replaced { created: true, hash: Hash::of(new), canonical: place.canonical.clone(), names: Vec::new(), notices: Vec::new() }))
 }
 
 /// How a staged file gets its name.
@@ -263,6 +280,23 @@ fn open_locked(place: &Place, path: &RelPath, meta: &Metadata) -> Result<Option<
     }
 }
 
+/// Whether a file holds exactly this content. A file that cannot be read does not, as far as is known; the hash then says so.
+fn holds(file: &File, meta: &Metadata, content: &[u8]) -> bool {
+    if meta.len() != content.len() as u64 {
+        return false;
+    }
+    let mut piece = vec![0; 64 * 1024];
+    let mut at = 0;
+    loop {
+        match file.read_at(&mut piece, at as u64) {
+            Ok(0) => return at == content.len(),
+            Ok(length) if content.get(at..at + length) == Some(&piece[..length]) => at += length,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            _ => return false,
+        }
+    }
+}
+
 /// Writes everything.
 fn fill(mut file: &File, new: &[u8], path: &RelPath) -> Result<(), Fault> {
     file.write_all(new).map_err(|error| write_fault(&error, path))
@@ -287,7 +321,7 @@ pub(super) fn change_fault(errno: Errno, path: &RelPath) -> Fault {
     }
 }
 
-fn write_fault(error: &std::io::Error, path: &RelPath) -> Fault {
+pub(super) fn write_fault(error: &std::io::Error, path: &RelPath) -> Fault {
     match error.raw_os_error() {
         Some(code) => change_fault(Errno::from_raw(code), path),
         None => io_fault(error, path),

@@ -2,7 +2,7 @@
 
 use crate::desk::{Desk, Row, run};
 use crate::skip;
-use crate::space::{Space, is_root};
+use crate::space::{Mounted, Space, is_root, rounds};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -16,16 +16,33 @@ fn a_file_is_old_or_new_and_stays_what_it_is() {
 const ROWS: &[Row] = &[
     ("T38", |d| {
         let contents = ["a".repeat(300_000), "b".repeat(200_000)];
+        let hash = |content: &str| bailiwick::workspace::Hash::of(content.as_bytes()).to_string();
         d.put("t38/f", &contents[0]);
-        let mut cut_off = 0;
-        for round in 0..60 {
-            let new = &contents[round % 2];
-            // The jail is killed when the future of its call is dropped.
-            let time = Duration::from_micros(50 + 137 * (round as u64 % 40));
-            cut_off += u32::from(!d.dropped_after(time, "write", json!({"path": "t38/f", "content": new})));
-            let now = d.bytes("t38/f");
-            assert!(contents.iter().any(|content| content.as_bytes() == now), "{} bytes, in between", now.len());
+        // At each part of the time that a call takes with a new jail, and a little after.
+        let started = std::time::Instant::now();
+        for mode in [0o644, 0o600] {
+            fs::set_permissions(d.at("t38/f"), fs::Permissions::from_mode(mode)).unwrap();
+            d.done("write", json!({"path": "t38/f", "content": &contents[0], "executable": false}));
+            d.dropped_after(Duration::ZERO, "mkdir", json!({"path": "t38"}));
         }
+        let usual = started.elapsed();
+        let (mut cut_off, mut changed, mut now) = (0, 0, 0);
+        for round in 0..rounds(120) {
+            // What one call would change next, whole or a part of it.
+            let (old, new) = (&contents[now], &contents[1 - now]);
+            let (tool, args) = match round % 2 {
+                0 => ("write", json!({"path": "t38/f", "content": new, "expected_hash": hash(old)})),
+                _ => ("edit", json!({"path": "t38/f", "old_string": old, "new_string": new, "expected_hash": hash(old)})),
+            };
+            // The jail is killed when the future of its call is dropped.
+            let time = usual.mul_f64((round % 40 + 1) as f64 / 40.0);
+            cut_off += u64::from(!d.dropped_after(time, tool, args));
+            let found = d.bytes("t38/f");
+            let found = contents.iter().position(|content| content.as_bytes() == found);
+            changed += u64::from(found != Some(now));
+            now = found.expect("the file is neither old nor new");
+        }
+        println!("T38: {cut_off} calls were cut off, {changed} changed the file");
         assert!(cut_off > 0, "no call was cut off");
         // What the killed ones left goes with the next write.
         for round in 0..2 {
@@ -66,6 +83,17 @@ const ROWS: &[Row] = &[
         assert_eq!(d.bytes("t44/h2"), b"new content\n");
         d.done("edit", json!({"path": "t44/h2", "old_string": "new", "new_string": "newer"}));
         assert_eq!(d.bytes("t44/h1"), b"newer content\n");
+        // Our own write by one name is no surprise by the other; somebody else's is.
+        d.done("write", json!({"path": "t44/h1", "content": "by the first\n"}));
+        d.done("edit", json!({"path": "t44/h2", "old_string": "first", "new_string": "second"}));
+        d.done("write", json!({"path": "t44/h1", "content": "newer content\n"}));
+        d.done("bash", json!({"command": "echo more >> t44/h1"}));
+        for name in ["t44/h1", "t44/h2"] {
+            let (code, said) = d.refused("write", json!({"path": name, "content": "x\n"}));
+            assert!(code == "stale_file" && said["error"].as_str().unwrap().contains("line 2 is new"), "{said}");
+        }
+        d.done("read", json!({"path": "t44/h2"}));
+        d.done("write", json!({"path": "t44/h2", "content": "newer content\n"}));
         assert_eq!(fs::metadata(d.at("t44/h2")).unwrap().ino(), before);
         // A name outside: refused, and untouched.
         fs::hard_link(d.at("t44/h1"), d.space.outside().join("t44")).unwrap();
@@ -113,7 +141,13 @@ const ROWS: &[Row] = &[
         d.done("sandbox_bash", json!({"command": "sed -i s/two/TWO/ t48"}));
         let (code, said) = d.refused("write", json!({"path": "t48", "content": "one\ntwo\nthree\n"}));
         assert_eq!(code, "stale_file");
-        assert!(said["error"].as_str().unwrap().contains("t48") && said["data"]["hash"] != said["data"]["expected_hash"], "{said}");
+        assert!(
+            said["error"].as_str().unwrap().contains("line 2 differs") && said["data"]["hash"] != said["data"]["expected_hash"],
+            "{said}"
+        );
+        assert_eq!(said["data"]["changed"], json!({"first_line": 2, "last_line": 2, "was_last_line": 2}));
+        let (code, said) = d.refused("edit", json!({"path": "t48", "old_string": "one", "new_string": "1"}));
+        assert_eq!((code.as_str(), &said["data"]["changed"]["first_line"]), ("stale_file", &json!(2)), "{said}");
         assert_eq!(d.bytes("t48"), b"one\nTWO\n");
         let hash = d.done("read", json!({"path": "t48"}))["hash"].clone();
         d.done("write", json!({"path": "t48", "content": "mine\n", "expected_hash": hash}));
@@ -181,18 +215,10 @@ const ROWS: &[Row] = &[
 #[test]
 fn t38_a_full_disk_leaves_the_old_bytes() {
     let space = Space::new();
-    let mounted = nix::mount::mount(Some("tmpfs"), &space.ws(), Some("tmpfs"), nix::mount::MsFlags::empty(), Some("size=1m,mode=755"));
-    if let Err(errno) = mounted {
-        skip!("no small disk can be mounted here: {}", errno.desc());
-    }
-    // The mount goes when this does, before the space.
-    struct Mounted(std::path::PathBuf);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
-        }
-    }
-    let _mounted = Mounted(space.ws());
+    let _mounted = match Mounted::over(&space.ws(), 1024) {
+        Ok(mounted) => mounted,
+        Err(errno) => skip!("no small disk can be mounted here: {}", errno.desc()),
+    };
     fs::write(space.ws().join("f"), "old\n").unwrap();
     let desk = Desk::new(space);
     let reply = desk.call("write", json!({"path": "f", "content": "x".repeat(2 << 20)}));
@@ -207,27 +233,88 @@ fn t38_a_full_disk_leaves_the_old_bytes() {
 
 #[test]
 fn t38_a_reader_in_a_loop_sees_old_or_new() {
-    let desk = Desk::new(Space::new().file("f", "0".repeat(100_000)));
+    const LENGTH: usize = 20_000;
+    // With its program built for speed, ten thousand take ten seconds.
+    let rounds = rounds(2_500);
+    let space = Space::in_memory().file("f", "0".repeat(LENGTH));
+    // Where every write waits for a disk, fewer of them.
+    let rounds = if space.is_in_memory() { rounds } else { rounds.min(200) };
+    let desk = Desk::under("edit", space);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let path = desk.at("f");
         let stop = &stop;
         let reader = scope.spawn(move || {
-            let mut reads = 0;
+            let mut reads = 0u64;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let bytes = fs::read(&path).unwrap();
-                assert_eq!(bytes.len(), 100_000);
-                assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+                assert_eq!(bytes.len(), LENGTH);
+                assert!(bytes == [bytes[0]].repeat(LENGTH));
                 reads += 1;
+                std::thread::yield_now();
             }
             reads
         });
-        for round in 1..60 {
-            desk.done("write", json!({"path": "f", "content": (round % 10).to_string().repeat(100_000)}));
+        for round in 1..=rounds {
+            desk.done("write", json!({"path": "f", "content": (round % 10).to_string().repeat(LENGTH)}));
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(reader.join().unwrap() > 10);
+        let reads = reader.join().unwrap();
+        println!("T38: {reads} reads during {rounds} writes: each saw a whole file");
+        assert!(reads > 10);
     });
+}
+
+#[test]
+fn t47_two_sessions_that_write_one_file_lose_nothing() {
+    let times = rounds(60);
+    let space = Space::in_memory().file("log", "").file("table", "left: 0\nmiddle\nright: 0\n");
+    let ws = space.ws();
+    std::thread::scope(|scope| {
+        for side in ["left", "right"] {
+            let ws = ws.clone();
+            scope.spawn(move || {
+                let desk = Desk::at_folder("edit", &ws);
+                // Somebody else has the file for too long: nothing is lost by that, and the call is made again.
+                let until_done = |tool: &str, args: serde_json::Value| {
+                    loop {
+                        let reply = desk.call(tool, args.clone());
+                        if reply.envelope["data"]["code"] != "busy" {
+                            reply.into_data();
+                            return;
+                        }
+                    }
+                };
+                for time in 0..times {
+                    until_done("write", json!({"path": "log", "content": format!("{side} {time}\n"), "mode": "append"}));
+                    // The table of the other side changes meanwhile, and is no longer as it was when this one was last written.
+                    let hash = json!({"path": "table"});
+                    desk.done("read", hash);
+                    let edit = json!({"path": "table", "old_string": format!("{side}: {time}\n"), "new_string": format!("{side}: {}\n", time + 1)});
+                    loop {
+                        let reply = desk.call("edit", edit.clone());
+                        match reply.envelope["data"]["code"].as_str() {
+                            Some("busy") => {}
+                            Some("stale_file") => {
+                                desk.done("read", json!({"path": "table"}));
+                            }
+                            _ => {
+                                reply.into_data();
+                                break;
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let log = fs::read_to_string(ws.join("log")).unwrap();
+    for side in ["left", "right"] {
+        let found: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix(side)).collect();
+        assert_eq!(found, (0..times).map(|time| format!(" {time}")).collect::<Vec<_>>(), "{side}");
+    }
+    assert_eq!(log.lines().count() as u64, 2 * times);
+    assert_eq!(fs::read_to_string(ws.join("table")).unwrap(), format!("left: {times}\nmiddle\nright: {times}\n"));
 }
 
 /// A kill in the middle of a write in place leaves the record and half a file (the library's own tests kill at every system call).

@@ -1,6 +1,7 @@
 //! What `sandbox_bash` shows of its output, and the other cases of commands that are no matter of processes.
 
-use crate::desk::{Row, run};
+use crate::desk::{Desk, Row, run};
+use crate::skip;
 use crate::space::Space;
 use serde_json::json;
 use std::process::Stdio;
@@ -44,6 +45,27 @@ const ROWS: &[Row] = &[
         let raw = d.done("read", json!({"path": spool, "format": "hex", "limit": 1}));
         assert!(raw["text"].as_str().unwrap().contains("1b 5b 33 31 6d"), "the raw bytes are kept: {raw}");
     }),
+    ("T79", |d| {
+        // Longer than one argument of a program may be, and longer than all of them may be together.
+        for length in [140_000, 2_000_000] {
+            let data = d.done("bash", json!({"command": format!("echo {} | wc -c", "a".repeat(length))}));
+            assert_eq!((data["output"].as_str(), &data["exit_code"]), (Some(format!("{}\n", length + 1).as_str()), &json!(0)));
+        }
+    }),
+    ("T82", |d| {
+        d.done("bash", json!({"command": "mkdir -p t82/sub && cd t82/sub"}));
+        assert!(d.done("bash", json!({"command": "pwd"}))["output"].as_str().unwrap().ends_with("/t82/sub\n"));
+        d.done("bash", json!({"command": "rmdir ../sub"}));
+        let reply = d.call("bash", json!({"command": "pwd"}));
+        let text = reply.text.clone();
+        let data = reply.into_data();
+        assert_eq!(
+            (data["exit_code"].as_i64(), data["output"].as_str()),
+            (Some(0), Some(format!("{}\n", d.space.ws().display()).as_str())),
+            "{data}"
+        );
+        assert!(text.contains("/t82/sub is gone; the command starts in the base folder"), "{text}");
+    }),
     ("T81", |d| {
         d.put("t81", "text\n");
         for command in ["grep -q zzz t81", "test -e nothing", "diff t81 /dev/null >/dev/null"] {
@@ -78,6 +100,27 @@ const ROWS: &[Row] = &[
         assert_ne!(data["exit_code"], 0, "{data}");
     }),
 ];
+
+/// Where the folder beside the workspace is the host's own and not one of the session, tool and command meet the same refusal.
+#[test]
+fn t87_what_the_tool_refuses_the_command_cannot_do_either() {
+    let beside = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if beside.starts_with("/tmp") || tempfile::tempdir_in(beside).is_err() {
+        skip!("there is no folder to write in but the temporary ones");
+    }
+    let d = Desk::new(Space::beneath(beside));
+    for path in ["../t87", "../outside/t87", "../outside/secret"] {
+        assert_eq!(d.refused("write", json!({"path": path, "content": "x"})).0, "outside_workspace", "{path}");
+        let data = d.done("bash", json!({"command": format!("echo x > {path}")}));
+        assert_ne!(data["exit_code"], 0, "{path}: {data}");
+    }
+    let absolute = d.space.outside().join("secret");
+    let data = d.done("bash", json!({"command": format!("cat {0}; echo x >> {0}; rm -f {0}", absolute.display())}));
+    assert!(data["exit_code"] != 0 || !data.to_string().contains("the outside secret"), "{data}");
+    assert!(!data.to_string().contains("the outside secret"), "{data}");
+    assert!(!d.space.path("t87").exists() && !d.space.outside().join("t87").exists());
+    assert_eq!(std::fs::read(absolute).unwrap(), b"the outside secret\n");
+}
 
 #[test]
 fn t86_no_key_of_the_host_is_seen() {

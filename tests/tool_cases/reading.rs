@@ -33,8 +33,21 @@ const ROWS: &[Row] = &[
         let file = std::fs::File::create(d.at("t59b")).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, "a line of text\n".repeat(280_000).as_bytes(), 0).unwrap();
         file.set_len(4 << 30).unwrap();
-        let data = d.done("read", json!({"path": "t59b", "offset": 1000, "limit": 5}));
-        assert_eq!((data["first_line"].as_i64(), data["last_line"].as_i64()), (Some(1000), Some(1004)));
+        for offset in [1, 1000, 279_990] {
+            let data = d.done("read", json!({"path": "t59b", "offset": offset, "limit": 5}));
+            assert_eq!((data["first_line"].as_i64(), data["last_line"].as_i64()), (Some(offset), Some(offset + 4)));
+        }
+        // The hole is one line, which is the last one; what is behind it is counted and not read.
+        let data = d.done("read", json!({"path": "t59b", "offset": 300_000}));
+        assert_eq!((&data["text"], &data["total_lines"], data.get("at_least")), (&json!(""), &json!(280_001), None), "{data}");
+        let data = d.done("read", json!({"path": "t59b", "offset": -2}));
+        assert!(data["text"].as_str().unwrap().starts_with("a line of text\n"), "{}", data["long_lines"]);
+        // As an ordinary user nobody looks into a jail, not even from outside.
+        for pid in crate::crashes::jails(&d.space.ws()) {
+            let said = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let peak = said.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse::<u64>().ok());
+            assert!(peak.is_none_or(|peak| peak < 64 << 10), "{peak:?} KiB");
+        }
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }),
     ("T60", |d| {

@@ -27,7 +27,11 @@ const ROWS: &[Row] = &[
         d.put("t90/.gitignore", "scripts/*\n");
         d.put("t90/scripts/a.py", "t90word\n");
         let reply = d.call("grep", json!({"pattern": "t90word", "path": "t90"}));
-        assert!(reply.text.contains("ignore"), "{}", reply.text);
+        assert!(
+            reply.text.contains("1 left out by ignore rules") && reply.text.contains("1 matching line in 1 ignored file"),
+            "{}",
+            reply.text
+        );
         let found = reply.into_data();
         assert_eq!(
             (&found["total"], &found["counts"]["ignored"], &found["ignored_hits"]["matches"]),
@@ -35,10 +39,21 @@ const ROWS: &[Row] = &[
             "{found}"
         );
         assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": "t90/scripts/a.py"}))["total"], 1);
-        // A folder that is itself ignored is searched when it is named; here its entries are ignored one by one, and that is said.
-        assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": "t90/scripts"}))["ignored_hits"]["matches"], 1);
-        d.put("t90/.gitignore", "scripts/\n");
-        assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": "t90/scripts"}))["total"], 1);
+        // A folder that is named is searched, whether the rules name it or all that is in it; alone and beside a folder that holds it.
+        for rules in ["scripts/*\n", "scripts/**\n", "scripts/\n", "scripts\n", "/scripts/*\n!scripts/other\n", "*\n"] {
+            d.put("t90/.gitignore", rules);
+            assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": "t90/scripts"}))["total"], 1, "{rules}");
+            assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": ["t90", "t90/scripts"]}))["total"], 1, "{rules}");
+            assert_eq!(find(d, json!({"pattern": "*.py", "path": "t90/scripts"})), ["t90/scripts/a.py"], "{rules}");
+            assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": "t90"}))["total"], 0, "{rules}");
+        }
+        // Rules for some of what is in a folder still hold when the folder is named.
+        d.put("t90/scripts/b.o", "t90word\n");
+        d.put("t90/.gitignore", "*.o\n");
+        assert_eq!(strings(&d.done("grep", json!({"pattern": "t90word", "path": "t90/scripts"}))["files"], "path"), ["t90/scripts/a.py"]);
+        d.put("t90/.gitignore", "*\n!*/\n!*.py\n");
+        assert_eq!(strings(&d.done("grep", json!({"pattern": "t90word", "path": "t90/scripts"}))["files"], "path"), ["t90/scripts/a.py"]);
+        std::fs::remove_file(d.at("t90/scripts/b.o")).unwrap();
         assert_eq!(d.done("grep", json!({"pattern": "t90word", "path": "t90", "no_ignore": true}))["total"], 1);
     }),
     ("T91", |d| {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 fn the_folder_is_private_and_seeded_by_links() {
     let machine = Machine::new();
     let resolved = machine.resolve("build").unwrap();
-    furnish(&resolved, &machine.here).unwrap();
+    let held = furnish(&resolved, &machine.here).unwrap();
     let session = &resolved.charter.session_dir;
     for name in ["", "home", "tmp", "cache", "spool", "own"] {
         let meta = fs::metadata(session.join(name)).unwrap();
@@ -23,21 +23,69 @@ fn the_folder_is_private_and_seeded_by_links() {
     // A second session under the same name does not start.
     assert_eq!(furnish(&resolved, &machine.here).unwrap_err().code(), FaultCode::IoError);
     assert!(session.join("home/.gitconfig").exists());
-    clear(&resolved.charter).unwrap();
+    fs::write(session.join("tmp/left"), "").unwrap();
+    drop(held);
     assert!(!session.exists() && machine.here.root.join("home/p/.cargo/registry/cache/i/c.crate").exists());
-    clear(&resolved.charter).unwrap();
+}
+
+#[test]
+fn a_folder_that_is_as_it_was_made_serves_the_next_session() {
+    let machine = Machine::new();
+    let first = machine.resolve("build").unwrap();
+    drop(furnish(&first, &machine.here).unwrap());
+    let made = fs::metadata(&first.charter.session_dir).unwrap().ino();
+    fs::write(first.charter.session_dir.join("home/.gitconfig"), "[core]\n\tpager = evil\n").unwrap();
+    let second = machine.resolve("build").unwrap();
+    let held = furnish(&second, &machine.here).unwrap();
+    let folder = &second.charter.session_dir;
+    assert!(!first.charter.session_dir.exists() && fs::metadata(folder).unwrap().ino() == made);
+    assert!(!fs::read_to_string(folder.join("home/.gitconfig")).unwrap().contains("evil"));
+    // A third beside it gets its own.
+    let third = machine.resolve("build").unwrap();
+    let beside = furnish(&third, &machine.here).unwrap();
+    assert!(folder.exists() && third.charter.session_dir.exists());
+    drop((held, beside));
+}
+
+#[test]
+fn what_a_command_left_goes_with_the_session() {
+    let machine = Machine::new();
+    let leave: &[fn(&Path)] = &[
+        |session| fs::write(session.join("home/.bashrc"), "evil").unwrap(),
+        |session| fs::create_dir(session.join("cache/x")).unwrap(),
+        |session| fs::write(session.join("spool/1.log"), "").unwrap(),
+        |session| fs::set_permissions(session.join("home"), fs::Permissions::from_mode(0o777)).unwrap(),
+        |session| fs::hard_link(session.join("home/.gitconfig"), session.parent().unwrap().join("beside")).unwrap(),
+        |session| fs::remove_dir(session.join("tmp")).unwrap(),
+        |session| {
+            fs::remove_file(session.join("home/.gitconfig")).unwrap();
+            symlink("/etc/passwd", session.join("home/.gitconfig")).unwrap();
+        },
+        |session| {
+            let link = session.join("cache/cargo/registry/cache");
+            fs::remove_file(&link).unwrap();
+            symlink("/etc", link).unwrap();
+        },
+    ];
+    for (number, leave) in leave.iter().enumerate() {
+        let resolved = machine.resolve("build").unwrap();
+        let held = furnish(&resolved, &machine.here).unwrap();
+        leave(&resolved.charter.session_dir);
+        drop(held);
+        assert!(!resolved.charter.session_dir.exists(), "{number}");
+    }
 }
 
 #[test]
 fn a_folder_that_a_command_made_read_only_is_removed() {
     let machine = Machine::new();
     let resolved = machine.resolve("build").unwrap();
-    furnish(&resolved, &machine.here).unwrap();
+    let held = furnish(&resolved, &machine.here).unwrap();
     let locked = resolved.charter.session_dir.join("cache/go/pkg/mod");
     make(&locked.join("x")).unwrap();
     symlink(&machine.base, locked.join("link")).unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
-    clear(&resolved.charter).unwrap();
+    drop(held);
     assert!(!resolved.charter.session_dir.exists() && machine.base.join("README").exists());
 }
 
@@ -49,7 +97,7 @@ fn as_root_the_folder_belongs_to_who_the_jails_are() {
     }
     std::os::unix::fs::chown(&machine.base, Some(1234), Some(1234)).unwrap();
     let resolved = machine.resolve("build").unwrap();
-    furnish(&resolved, &machine.here).unwrap();
+    let _held = furnish(&resolved, &machine.here).unwrap();
     for name in ["", "home/.gitconfig", "tmp", "cache/cargo/registry"] {
         assert_eq!(fs::metadata(resolved.charter.session_dir.join(name)).unwrap().uid(), 1234, "{name}");
     }
@@ -71,11 +119,12 @@ fn the_index_of_npm_is_a_copy_and_only_for_a_project_of_node() {
             fs::write(machine.base.join("package.json"), "{}").unwrap();
         }
         let resolved = machine.resolve("build").unwrap();
-        furnish(&resolved, &machine.here).unwrap();
+        let held = furnish(&resolved, &machine.here).unwrap();
         let index = resolved.charter.session_dir.join("cache/npm/_cacache/index-v5/aa/bb");
         assert_eq!(index.join("entry").is_file(), there);
         assert!(index.join("link").symlink_metadata().is_err());
         assert!(resolved.charter.session_dir.join("cache/npm/_cacache/content-v2/sha512").is_dir());
-        clear(&resolved.charter).unwrap();
+        drop(held);
+        assert!(!node || !resolved.charter.session_dir.exists());
     }
 }

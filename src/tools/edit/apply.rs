@@ -8,12 +8,14 @@ use super::{Action, Edited, FileDone};
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::tools::bench::Bench;
 use crate::tools::diff;
-use crate::tools::write::parse_hash;
+use crate::tools::write::{parse_hash, stale};
 use crate::workspace::base_dir::{Expect, Loaded, ReplaceOptions};
 use crate::workspace::decode::{Encoding, detect_whole, to_plain};
+use crate::workspace::outline::Outline;
 use crate::workspace::transfer::Existing;
 use crate::workspace::{Hash, RelPath};
 use serde_json::json;
+use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
 
 /// The largest file that is edited, in bytes.
@@ -71,9 +73,9 @@ fn single(
         let (canonical, warnings) = if dry_run {
             (bench.base().rehearse(path, &write)?.canonical, Vec::new())
         } else {
-            match bench.base().replace(path, &plan.bytes, &write) {
+            match bench.base().replace_known(path, Some(&loaded.bytes), &plan.bytes, &write) {
                 Ok(done) => {
-                    bench.memory().note(&done.canonical, Some(done.hash));
+                    bench.memory().note_written(&done, &plan.bytes);
                     (done.canonical, done.notices)
                 }
                 Err(fault) if fault.code() == FaultCode::StaleFile && wanted.is_none() => continue,
@@ -98,8 +100,9 @@ fn check_fresh(bench: &Bench<'_>, path: &RelPath, loaded: &Loaded, wanted: Optio
     if expected == loaded.hash {
         return Ok(());
     }
-    let since = if wanted.is_some() { "does not have the expected hash" } else { "has changed since it was last read or written" };
-    Err(Fault::new(FaultCode::StaleFile, format!("{path} {since}; it has {} bytes now", loaded.bytes.len()))
+    let known = bench.memory().known(&loaded.canonical) == Some(expected);
+    let change = if known { bench.memory().change(&loaded.canonical, &loaded.bytes) } else { None };
+    Err(stale(path, wanted.is_some(), change, loaded.bytes.len() as u64)
         .hint("read it again and edit what is there, or give the current hash as expected_hash")
         .with("hash", loaded.hash.to_string())
         .with("expected_hash", expected.to_string())
@@ -110,9 +113,9 @@ fn check_fresh(bench: &Bench<'_>, path: &RelPath, loaded: &Loaded, wanted: Optio
 fn done(path: &RelPath, action: Action, old: &[u8], new: &[u8], edits: Vec<Verdict>) -> FileDone {
     let (before, after) = (detect_whole(old), detect_whole(new));
     // A diff of UTF-16 is one of its text.
-    let text = |bytes: &[u8], encoding: Encoding| {
-        if encoding.is_utf16() { to_plain(&bytes[encoding.bom().len()..], encoding).into_owned() } else { bytes.to_vec() }
-    };
+    fn text(bytes: &[u8], encoding: Encoding) -> Cow<'_, [u8]> {
+        if encoding.is_utf16() { to_plain(&bytes[encoding.bom().len()..], encoding) } else { Cow::Borrowed(bytes) }
+    }
     let diff = diff::unified(&text(old, before), &text(new, after));
     FileDone {
         path: path.to_string(),
@@ -175,7 +178,10 @@ fn several(bench: &Bench<'_>, operations: &[Operation], wanted: Option<Hash>, op
 /// The fault of the first operation that cannot be done, with a verdict on each.
 fn refused(operations: &[Operation], results: &[Result<Prepared, Fault>], index: usize, fault: &Fault) -> Fault {
     let path = operations[index].path();
-    let mut whole = Fault::new(fault.code(), format!("{path}: {}", fault.message()));
+    // A fault that names the file names it once.
+    let says = fault.message();
+    let says = if says.contains(path) { says.to_owned() } else { format!("{path}: {says}") };
+    let mut whole = Fault::new(fault.code(), says);
     let facts = Envelope::from(Err(fault.clone()));
     for (key, value) in facts.data().as_object().into_iter().flatten() {
         whole = whole.with(key, value.clone());
@@ -277,7 +283,7 @@ fn rehearse(bench: &Bench<'_>, step: &Step) -> Result<(), Fault> {
 fn perform(bench: &Bench<'_>, step: &Step) -> Result<Vec<String>, Fault> {
     let base = bench.base();
     match step {
-        Step::Write { path, old, new } => Ok(base.replace(path, new, &writing(Expect::Content(Hash::of(old))))?.notices),
+        Step::Write { path, old, new } => Ok(base.replace_known(path, Some(old), new, &writing(Expect::Content(Hash::of(old))))?.notices),
         Step::Create { path, new, executable } => {
             let options = ReplaceOptions { executable: executable.then_some(true), ..writing(Expect::Absent) };
             Ok(base.replace(path, new, &options)?.notices)
@@ -318,7 +324,9 @@ fn name(step: &Step) -> &RelPath {
 fn remember(bench: &Bench<'_>, step: &Step) {
     let canonical = |path: &RelPath| bench.base().open_file(path).map_or_else(|_| path.clone(), |opened| opened.canonical);
     match step {
-        Step::Write { path, new, .. } | Step::Create { path, new, .. } => bench.memory().note(&canonical(path), Some(Hash::of(new))),
+        Step::Write { path, new, .. } | Step::Create { path, new, .. } => {
+            bench.memory().note_lines(&canonical(path), Hash::of(new), Some(Outline::of(new)));
+        }
         Step::Remove { path, .. } => bench.memory().note(path, None),
         Step::Rename { from, to } => {
             let known = bench.memory().known(from);

@@ -36,12 +36,14 @@ impl<'a> Document<'a> {
     pub(super) fn new(original: &'a [u8]) -> Self {
         let encoding = detect_whole(original);
         let plain = to_plain(&original[encoding.bom().len()..], encoding);
+        let lines: Vec<Line> = lines(&plain).collect();
+        let known = matches!(encoding, Encoding::Utf8 | Encoding::Utf8Bom);
         Self {
             original,
             encoding,
-            escaped: std::str::from_utf8(&plain).is_err(),
-            lines: lines(&plain).collect(),
-            eols: EolCount::of(&plain),
+            escaped: !known && std::str::from_utf8(&plain).is_err(),
+            eols: EolCount::of_lines(&plain, lines.iter().copied()),
+            lines,
             forms: Default::default(),
             line_hashes: OnceCell::new(),
             plain,

@@ -3,7 +3,7 @@
 
 use super::document::{Document, Wording, core, line_hash};
 use super::indent::Shift;
-use super::normal::{Form, Normal, indent, occurrences, trimmed};
+use super::normal::{Form, Normal, indent, occurrences, occurrences_of_bytes, trimmed};
 use crate::tools::number_column;
 use crate::workspace::decode::lines;
 use serde::Serialize;
@@ -107,7 +107,7 @@ fn steps(document: &Document<'_>, wordings: Vec<Wording>, top: Rung, fits: &dyn 
 
 /// Where exactly these bytes are, overlapping ones included.
 pub(super) fn exact(document: &Document<'_>, old: &[u8]) -> Vec<Place> {
-    occurrences(document.plain(), old)
+    occurrences_of_bytes(document.plain(), old)
         .into_iter()
         .map(|at| at..at + old.len())
         .filter(|span| document.is_boundary(span.start) && document.is_boundary(span.end))
@@ -118,7 +118,7 @@ pub(super) fn exact(document: &Document<'_>, old: &[u8]) -> Vec<Place> {
 fn normal(document: &Document<'_>, old: &[u8], form: Form) -> Vec<Place> {
     let file = document.form(form);
     let pattern = Normal::of_pattern(old, form).text;
-    occurrences(&file.text, &pattern)
+    occurrences_of_bytes(&file.text, &pattern)
         .into_iter()
         .filter_map(|at| file.origin(at..at + pattern.len()))
         .filter(|span| document.is_boundary(span.start) && document.is_boundary(span.end))

@@ -6,7 +6,7 @@ use super::document::Document;
 use super::ladder::Rung;
 use super::place::place;
 use crate::envelope::{Envelope, Fault, FaultCode};
-use crate::workspace::decode::Encoding;
+use crate::workspace::decode::{Encoding, lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -129,7 +129,7 @@ pub fn plan(original: &[u8], edits: &[Replacement], options: Options) -> Result<
     if bytes == original {
         return Err(Fault::new(FaultCode::NoChange, "the edits leave the file as it is"));
     }
-    let verdicts = verdicts(&bytes, &spans, placed);
+    let verdicts = verdicts(&bytes, document.encoding(), &spans, placed);
     Ok(Plan { bytes, spans, verdicts, encoding: document.encoding() })
 }
 
@@ -186,12 +186,15 @@ fn all_or_nothing(document: &Document<'_>, edits: &[Replacement], results: Vec<R
 }
 
 /// What the edits came to, with lines of the new file.
-fn verdicts(bytes: &[u8], spans: &[Span], placed: Vec<Placed>) -> Vec<Verdict> {
-    let document = Document::new(bytes);
-    let bom = document.encoding().bom().len();
-    let unit = if document.encoding().is_utf16() { 2 } else { 1 };
-    let starts: Vec<usize> =
-        if unit == 1 { document.lines().iter().map(|line| line.start + bom).collect() } else { utf16_starts(bytes, &document) };
+fn verdicts(bytes: &[u8], encoding: Encoding, spans: &[Span], placed: Vec<Placed>) -> Vec<Verdict> {
+    let bom = encoding.bom().len();
+    let unit = if encoding.is_utf16() { 2 } else { 1 };
+    let starts: Vec<usize> = if unit == 1 {
+        // A mark that the edit itself has taken off is no longer there to be left out.
+        lines(bytes.get(bom..).unwrap_or_default()).map(|line| line.start + bom).collect()
+    } else {
+        utf16_starts(bytes, encoding)
+    };
     let number = |at: usize| starts.partition_point(|start| *start <= at).max(1);
     let mut verdicts: Vec<Verdict> = placed
         .into_iter()
@@ -214,8 +217,8 @@ fn verdicts(bytes: &[u8], spans: &[Span], placed: Vec<Placed>) -> Vec<Verdict> {
 }
 
 /// Where the lines of a UTF-16 file begin.
-fn utf16_starts(bytes: &[u8], document: &Document<'_>) -> Vec<usize> {
-    let big = document.encoding() == Encoding::Utf16Be;
+fn utf16_starts(bytes: &[u8], encoding: Encoding) -> Vec<usize> {
+    let big = encoding == Encoding::Utf16Be;
     let unit = |at: usize| {
         bytes.get(at..at + 2).map(|pair| if big { u16::from_be_bytes([pair[0], pair[1]]) } else { u16::from_le_bytes([pair[0], pair[1]]) })
     };

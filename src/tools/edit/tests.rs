@@ -316,7 +316,9 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
         b"\r",
         b"\n",
     ];
-    let word = prop::sample::select(WORDS);
+    // A line that is longer than any piece in which something is read or shown.
+    let long = (3000usize..5000).prop_map(|times| b"z".repeat(times));
+    let word = prop_oneof![60 => prop::sample::select(WORDS).prop_map(<[u8]>::to_vec), 1 => long];
     let text = prop::collection::vec(word, 0..30).prop_map(|words| words.concat());
     (text, 0..5usize).prop_map(|(text, kind)| match kind {
         0 => [b"\xef\xbb\xbf", &text[..]].concat(),
@@ -354,7 +356,7 @@ fn untouched(old: &[u8], plan: &Plan) -> bool {
 }
 
 proptest! {
-    #![proptest_config(crate::property_tests::cases(256))]
+    #![proptest_config(crate::property_tests::cases(1000))]
 
     #[test]
     fn bytes_outside_of_the_spans_are_identical(

@@ -42,6 +42,7 @@ pub(super) fn hex(mut source: Source, args: &Args) -> Result<Text, Fault> {
         // The rows are plain text; what they show is not.
         encoding: Encoding::Utf8,
         hash,
+        outline: None,
         full: false,
     };
     let mut text = shape(&source, args, scan, first.cast_signed());

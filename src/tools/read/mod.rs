@@ -14,6 +14,7 @@ use super::{Access, Bench, Spec, Tool, clock, walk};
 use crate::envelope::{Data, Fault, FaultCode};
 use crate::workspace::Hash;
 use crate::workspace::decode::{self, Encoding, Eol};
+use crate::workspace::outline::Outline;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use splitter::{RawLine, Window};
@@ -101,6 +102,9 @@ pub struct Text {
     /// The lines of `text` without line ends, for the rendering.
     #[serde(skip)]
     rows: Vec<String>,
+    /// What is remembered of all lines of the file.
+    #[serde(skip)]
+    outline: Option<Outline>,
 }
 
 /// A line that is not shown whole.
@@ -186,13 +190,13 @@ impl Tool for Read {
                 _ => fault,
             })?;
         let canonical = source.canonical.clone();
-        let content = read(source, &args, until)?;
-        let hash = match &content {
-            Content::Text(text) => text.hash,
-            Content::Picture(picture) => picture.hash,
+        let mut content = read(source, &args, until)?;
+        let (hash, outline) = match &mut content {
+            Content::Text(text) => (text.hash, text.outline.take()),
+            Content::Picture(picture) => (picture.hash, None),
         };
         if let (Some(canonical), Some(hash)) = (canonical, hash) {
-            bench.memory().note(&canonical, Some(hash));
+            bench.memory().note_lines(&canonical, hash, outline);
         }
         Ok(content)
     }
@@ -265,7 +269,7 @@ fn text(mut source: Source, encoding: Encoding, args: &Args, until: Instant) -> 
 }
 
 fn shape(source: &Source, args: &Args, scan: Scan, first_line: i64) -> Text {
-    let Scan { lines, total, whole, eols, ended, encoding, hash, full } = scan;
+    let Scan { lines, total, whole, eols, ended, encoding, hash, outline, full } = scan;
     let shown_as = if encoding.is_utf16() { Encoding::Utf8 } else { encoding };
     let mut text = String::new();
     let mut rows = Vec::with_capacity(lines.len());
@@ -325,6 +329,7 @@ fn shape(source: &Source, args: &Args, scan: Scan, first_line: i64) -> Text {
         long_lines,
         truncation,
         rows,
+        outline,
     }
 }
 

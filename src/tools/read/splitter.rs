@@ -1,6 +1,7 @@
 //! Pieces of text into lines, of which only those of a window are kept.
 
 use crate::workspace::decode::EolCount;
+use crate::workspace::outline::Outliner;
 
 /// Characters of a line that are shown.
 pub(super) const LINE: u64 = 2000;
@@ -49,6 +50,8 @@ pub(super) struct Splitter {
     /// Bytes and characters of the current line so far.
     length: u64,
     characters: u64,
+    /// What is remembered of all lines, where that is wanted.
+    pub(super) outline: Option<Outliner>,
 }
 
 impl Splitter {
@@ -65,6 +68,7 @@ impl Splitter {
             current: RawLine::default(),
             length: 0,
             characters: 0,
+            outline: None,
         }
     }
 
@@ -117,6 +121,36 @@ impl Splitter {
         self.append(text);
     }
 
+    /// So many zeros, as if they were fed.
+    pub(super) fn feed_zeros(&mut self, mut count: u64) {
+        if count == 0 {
+            return;
+        }
+        if self.pending_cr {
+            self.pending_cr = false;
+            self.finish(b"\r");
+        }
+        // What is remembered of the lines is that of smaller files, which have no zeros to leave out.
+        self.outline = None;
+        self.length += count;
+        if !self.in_window() {
+            return;
+        }
+        let end = self.window.column.saturating_add(LINE);
+        let before = count.min(self.window.column.saturating_sub(self.characters));
+        self.current.before += before;
+        self.characters += before;
+        count -= before;
+        let shown = count.min(end.saturating_sub(self.characters)).min(LINE);
+        self.current.bytes.resize(self.current.bytes.len() + usize::try_from(shown).unwrap_or(0), 0);
+        self.characters += shown;
+        count -= shown;
+        if count > 0 {
+            self.current.after += count;
+            self.characters = end.saturating_add(1);
+        }
+    }
+
     pub(super) fn end(&mut self) {
         if self.pending_cr {
             self.pending_cr = false;
@@ -132,12 +166,23 @@ impl Splitter {
 
     fn append(&mut self, text: &[u8]) {
         self.length += text.len() as u64;
+        if let Some(outline) = &mut self.outline {
+            outline.feed(text);
+        }
         if !self.in_window() {
             return;
         }
         let end = self.window.column.saturating_add(LINE);
+        // Most lines are short and plain: each byte is a character, and all of them are shown.
+        let length = text.len() as u64;
         // A line whose bytes are no characters is bounded as well.
         let most = 4 * usize::try_from(LINE).unwrap_or(usize::MAX);
+        let shown = self.characters >= self.window.column && self.characters.saturating_add(length) <= end;
+        if shown && self.current.bytes.len() + text.len() <= most && text.is_ascii() {
+            self.characters += length;
+            self.current.bytes.extend_from_slice(text);
+            return;
+        }
         for (at, byte) in text.iter().enumerate() {
             if byte & 0xc0 != 0x80 {
                 self.characters += 1;
@@ -156,6 +201,9 @@ impl Splitter {
 
     fn finish(&mut self, eol: &'static [u8]) {
         self.eols.add(eol);
+        if let Some(outline) = &mut self.outline {
+            outline.end_line(eol);
+        }
         self.ended = !eol.is_empty();
         if self.in_window() {
             let mut line = std::mem::take(&mut self.current);
@@ -207,6 +255,19 @@ mod tests {
                 all.iter().skip(first as usize - 1).take(count as usize).map(|line| (line.text(bytes), line.eol_bytes(bytes))).collect();
             let got: Vec<(&[u8], &[u8])> = split.lines.iter().map(|line| (line.bytes.as_slice(), line.eol)).collect();
             prop_assert_eq!(got, want);
+        }
+
+        /// Zeros that are counted are as zeros that are there.
+        #[test]
+        fn zeros_need_not_be_there(text in "[ab\r\n日]{0,20}", zeros in 1usize..2100, more in "[ab\r\n]{0,20}", first in 1u64..5, column in 0u64..2100) {
+            let window = Window { first, lines: 3, column, bytes: 1 << 20 };
+            let fed = split(&[text.as_bytes(), &vec![0; zeros], more.as_bytes()], window);
+            let mut counted = Splitter::new(window);
+            counted.feed(text.as_bytes());
+            counted.feed_zeros(zeros as u64);
+            counted.feed(more.as_bytes());
+            counted.end();
+            prop_assert_eq!((counted.count(), counted.lines), (fed.count(), fed.lines));
         }
 
         #[test]

@@ -4,10 +4,14 @@ use super::splitter::{RawLine, Splitter, Window};
 use crate::envelope::{Fault, FaultCode};
 use crate::workspace::Hash;
 use crate::workspace::decode::{self, Encoding, EolCount};
+use crate::workspace::outline::{Outline, Outliner};
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::time::Instant;
 
 /// A file of at most this many bytes is read to its end: total, hash and encoding are then exact.
@@ -29,6 +33,8 @@ pub(super) struct Scan {
     pub(super) ended: bool,
     pub(super) encoding: Encoding,
     pub(super) hash: Option<Hash>,
+    /// Of all lines, where they were all seen from the first one on.
+    pub(super) outline: Option<Outline>,
     /// The window was closed because its text was long.
     pub(super) full: bool,
 }
@@ -40,6 +46,7 @@ pub(super) struct Scan {
 pub(super) fn scan(file: &mut File, size: u64, encoding: Encoding, window: Window, until: Instant) -> Result<Scan, Fault> {
     let to_end = size <= SCANNED;
     let mut splitter = Splitter::new(window);
+    splitter.outline = to_end.then(Outliner::default);
     let mut units = Units::new(encoding);
     let mut utf8 = Utf8::default();
     let mut digest = to_end.then(Sha256::new);
@@ -60,6 +67,9 @@ pub(super) fn scan(file: &mut File, size: u64, encoding: Encoding, window: Windo
         let text = if first { bytes.strip_prefix(encoding.bom()).unwrap_or(bytes) } else { bytes };
         first = false;
         splitter.feed(&units.plain(text));
+        if !to_end && !encoding.is_utf16() && is_zeros(bytes) {
+            splitter.feed_zeros(skip_hole(file, size).map_err(|error| io_fault(&error))?);
+        }
         if !to_end && splitter.done() {
             whole = false;
             break;
@@ -97,6 +107,7 @@ pub(super) fn scan(file: &mut File, size: u64, encoding: Encoding, window: Windo
         eols: splitter.eols,
         ended: splitter.ended,
         encoding,
+        outline: digest.as_ref().and_then(|_| splitter.outline.take()).map(Outliner::finish),
         hash: digest.map(Hash::from_digest),
         full: splitter.full,
     })
@@ -112,6 +123,7 @@ pub(super) fn seek_last(file: &mut File, size: u64, lines: u64, until: Instant) 
     let mut found = 0;
     // The byte after the one that is looked at; the line end of the last line begins no further line.
     let mut next: Option<u8> = None;
+    let mut data: Option<Vec<Range<u64>>> = None;
     while end > 0 {
         let start = end.saturating_sub(PIECE as u64);
         let length = usize::try_from(end - start).unwrap_or(PIECE);
@@ -129,6 +141,12 @@ pub(super) fn seek_last(file: &mut File, size: u64, lines: u64, until: Instant) 
             next = Some(byte);
         }
         end = start;
+        if is_zeros(&piece[..length]) {
+            // In a hole there is no line end: on to where the data before it ends.
+            let data = data.get_or_insert_with(|| extents(file, size));
+            let before = data.iter().rev().find(|range| range.start < end).map_or(0, |range| range.end);
+            end = end.min(before);
+        }
         if Instant::now() >= until {
             return Err(Fault::new(FaultCode::DeadlineExceeded, format!("the last {lines} lines were not found in time")));
         }
@@ -141,6 +159,7 @@ pub(super) fn seek_last(file: &mut File, size: u64, lines: u64, until: Instant) 
 /// # Errors
 /// `io_error`, `deadline_exceeded`.
 pub(super) fn scan_from(file: &mut File, position: u64, encoding: Encoding, window: Window, until: Instant) -> Result<Scan, Fault> {
+    let size = file.metadata().map_err(|error| io_fault(&error))?.len();
     let mut splitter = Splitter::new(Window { first: 1, ..window });
     let mut piece = vec![0; PIECE];
     file.seek(SeekFrom::Start(position)).map_err(|error| io_fault(&error))?;
@@ -154,6 +173,9 @@ pub(super) fn scan_from(file: &mut File, position: u64, encoding: Encoding, wind
         let bytes = &piece[..length];
         splitter.feed(if first { bytes.strip_prefix(encoding.bom()).unwrap_or(bytes) } else { bytes });
         first = false;
+        if is_zeros(bytes) {
+            splitter.feed_zeros(skip_hole(file, size).map_err(|error| io_fault(&error))?);
+        }
         if splitter.done() || Instant::now() >= until {
             whole = false;
             break;
@@ -170,8 +192,50 @@ pub(super) fn scan_from(file: &mut File, position: u64, encoding: Encoding, wind
         ended: splitter.ended,
         encoding,
         hash: None,
+        outline: None,
         full: splitter.full,
     })
+}
+
+/// Whether there is nothing but zeros, as in a hole.
+fn is_zeros(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Goes on from here to where the next data is, and says how many zeros were left out. A file system that does not say has no holes.
+fn skip_hole(file: &mut File, size: u64) -> io::Result<u64> {
+    let here = file.stream_position()?;
+    let data = match lseek(&*file, here.cast_signed(), Whence::SeekData) {
+        Ok(data) => data.cast_unsigned(),
+        // No data up to the end.
+        Err(Errno::ENXIO) => size.max(here),
+        Err(_) => here,
+    };
+    file.seek(SeekFrom::Start(data))?;
+    Ok(data.saturating_sub(here))
+}
+
+/// Where a file has data. Of a file that is more torn than this remembers, the first part is one range.
+fn extents(file: &File, size: u64) -> Vec<Range<u64>> {
+    const MOST: usize = 100_000;
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let seek = |from: u64, whence| lseek(file, from.cast_signed(), whence).map(i64::cast_unsigned);
+        let start = match seek(at, Whence::SeekData) {
+            Ok(start) => start,
+            Err(Errno::ENXIO) => break,
+            Err(_) => at,
+        };
+        at = seek(start, Whence::SeekHole).unwrap_or(size).max(start + 1);
+        found.push(start..at);
+        if found.len() > MOST {
+            found.clear();
+            found.push(0..size);
+            break;
+        }
+    }
+    found
 }
 
 fn read_some(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
@@ -276,6 +340,30 @@ mod tests {
         for (lines, at) in [(1, 7), (2, 5), (3, 2), (4, 0), (9, 0)] {
             assert_eq!(seek_last(&mut file, 9, lines, soon()).unwrap(), at, "{lines}");
         }
+    }
+
+    #[test]
+    fn holes_are_not_read() {
+        use std::os::unix::fs::FileExt;
+        let (_bed, mut file) = open(b"");
+        let file_to_write = std::fs::File::options().write(true).open(_bed.root.join("f")).unwrap();
+        let size = 8 << 30;
+        file_to_write.set_len(size).unwrap();
+        file_to_write.write_all_at(&b"text\n".repeat(100), 0).unwrap();
+        file_to_write.write_all_at(b"\nmiddle\r\n", 3 << 30).unwrap();
+        let window = |first| Window { first, lines: 2, column: 0, bytes: 1 << 20 };
+        let started = Instant::now();
+        let seen = scan(&mut file, size, Encoding::Utf8, window(102), soon()).unwrap();
+        assert_eq!((seen.lines[0].bytes.as_slice(), seen.lines.len(), seen.total, seen.whole), (&b"middle"[..], 2, 103, true));
+        assert_eq!(seen.lines[1].after, size - (3 << 30) - 9 - 2000);
+        let seen = scan(&mut file, size, Encoding::Utf8, window(1000), soon()).unwrap();
+        assert_eq!((seen.total, seen.lines.len()), (103, 0));
+        for (lines, at) in [(1, (3 << 30) + 9), (2, (3 << 30) + 1), (3, 500), (4, 495), (103, 0)] {
+            assert_eq!(seek_last(&mut file, size, lines, soon()).unwrap(), at, "{lines}");
+        }
+        let seen = scan_from(&mut file, 500, Encoding::Utf8, window(1), soon()).unwrap();
+        assert_eq!((seen.lines[0].after, seen.lines[1].bytes.as_slice()), ((3 << 30) - 500 - 2000, &b"middle"[..]));
+        assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
     }
 
     #[test]

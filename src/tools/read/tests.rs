@@ -1,6 +1,7 @@
 use super::*;
 use crate::tools::Render;
 use crate::tools::testbed::{self, Bed, soon};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn run(bed: &Bed, args: Value) -> Result<Content, Fault> {
@@ -224,21 +225,73 @@ fn names_that_are_not_utf8() {
     assert_eq!(lines(&bed, json!({"path": "a\\xff\\x0a"})).path, "a\\xff\\x0a");
 }
 
-proptest::proptest! {
-    #![proptest_config(crate::property_tests::cases(256))]
+/// Text with every kind of line end and of character, and lines that are longer than what is shown of one.
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![
+        4 => prop::sample::select(vec!["a", "b ", "\t", "日", "é", "\u{1f600}", "\\", "\\xe9", "\u{feff}"]).prop_map(str::to_owned),
+        3 => prop::sample::select(vec!["\n", "\r\n", "\r"]).prop_map(str::to_owned),
+        1 => (1900usize..2100, prop::sample::select(vec!["z", "日", "\\xe9"])).prop_map(|(times, word)| word.repeat(times)),
+    ];
+    (prop::collection::vec(word, 0..24), 0..6usize, prop::collection::vec(any::<prop::sample::Index>(), 0..3)).prop_map(
+        |(words, kind, breaks)| {
+            let text = words.concat();
+            match kind {
+                0 => [b"\xef\xbb\xbf", text.as_bytes()].concat(),
+                1 => [b"\xff\xfe".to_vec(), text.encode_utf16().flat_map(u16::to_le_bytes).collect()].concat(),
+                2 => [b"\xfe\xff".to_vec(), text.encode_utf16().flat_map(u16::to_be_bytes).collect()].concat(),
+                3 => {
+                    let mut bytes = text.into_bytes();
+                    breaks.iter().for_each(|at| bytes.insert(at.index(bytes.len() + 1), 0xe9));
+                    bytes
+                }
+                _ => text.into_bytes(),
+            }
+        },
+    )
+}
+
+/// All that windows show of a file, one after the other, and within each long line one after the other.
+fn joined(bed: &Bed, limit: u64) -> Vec<u8> {
+    use crate::workspace::decode::{Encoding, from_plain, unescape_text};
+    let mut bytes = Vec::new();
+    let mut put = |text: &str, encoding: Encoding| match encoding {
+        Encoding::Bytes => bytes.extend(unescape_text(text)),
+        // Whole characters of UTF-16 are shown as they are.
+        _ => bytes.extend(from_plain(text.as_bytes(), encoding).unwrap()),
+    };
+    let mut offset = Some(1);
+    while let Some(from) = offset {
+        let text = lines(bed, json!({"path": "f", "offset": from, "limit": limit}));
+        if from == 1 {
+            put("", text.encoding);
+        }
+        if text.long_lines.is_empty() {
+            put(&text.text, text.encoding);
+        } else {
+            for line in text.first_line..=text.last_line {
+                let mut column = Some(0);
+                while let Some(from) = column {
+                    let part = lines(bed, json!({"path": "f", "offset": line, "limit": 1, "column_offset": from}));
+                    column = part.long_lines.first().and_then(|long| long.next_column_offset);
+                    put(if column.is_some() { &part.rows[0] } else { &part.text }, part.encoding);
+                }
+            }
+        }
+        offset = text.truncation.and_then(|cut| cut.next_offset);
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(crate::property_tests::cases(1000))]
 
     /// Windows that follow one another give the file back.
     #[test]
-    fn windows_joined_are_the_file(content in "[ab\r\n日]{0,80}", mark in proptest::bool::ANY, limit in 1u64..6) {
-        let bytes = [if mark { "\u{feff}" } else { "" }, &content].concat();
-        let bed = file(&bytes);
-        let mut joined = String::new();
-        let mut offset = Some(1);
-        while let Some(from) = offset {
-            let text = lines(&bed, json!({"path": "f", "offset": from, "limit": limit}));
-            joined.push_str(&text.text);
-            offset = text.truncation.and_then(|cut| cut.next_offset);
-        }
-        proptest::prop_assert_eq!(joined, content);
+    fn windows_joined_are_the_file(content in content(), limit in 1u64..6) {
+        let bed = Bed::in_memory();
+        bed.file("f", &content);
+        let encoding = lines(&bed, json!({"path": "f"})).encoding;
+        let text = content.strip_prefix(encoding.bom()).unwrap_or(&content);
+        prop_assert_eq!(joined(&bed, limit), text);
     }
 }

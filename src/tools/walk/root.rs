@@ -22,8 +22,8 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Opens the folder at which a walk begins, and reads the ignore rules above it. A folder that those rules ignore was
-    /// named all the same: they then no longer hold.
+    /// Opens the folder at which a walk begins, and reads the ignore rules above it. A folder that those rules ignore, itself or with
+    /// all that is in it, was named all the same: they then no longer hold.
     ///
     /// # Errors
     /// As [`BaseDir::open_dir`].
@@ -87,7 +87,8 @@ pub(crate) fn is_left_out(base: &BaseDir, outer: &RelPath, inner: &RelPath, hidd
             return true;
         }
     }
-    false
+    path.push(b'/');
+    rules.is_some_and(|rules| rules.ignores_all_in(&path, &mut scratch))
 }
 
 fn rules_above(base: &BaseDir, names: &[&OsStr]) -> Option<Arc<Rules>> {
@@ -115,7 +116,7 @@ fn rules_above(base: &BaseDir, names: &[&OsStr]) -> Option<Arc<Rules>> {
             }
         }
     }
-    rules
+    rules.filter(|rules| !rules.ignores_all_in(b"", &mut scratch))
 }
 
 /// A path as it is shown: as it was named, but for `.` and doubled slashes; escaped.

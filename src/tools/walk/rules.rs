@@ -60,6 +60,13 @@ impl Rules {
         self.ask(below, is_dir, 0, scratch)
     }
 
+    /// Whether all that is in a folder is ignored, as by `folder/*`: a name that nobody has would be. `below` is the folder's path from
+    /// where the walk began, with a slash behind it unless it is empty.
+    pub(super) fn ignores_all_in(&self, below: &[u8], scratch: &mut Vec<u8>) -> bool {
+        let any = [below, b"\x7f any name \x7f"].concat();
+        self.ignored(&any, false, scratch) && self.ignored(&any, true, scratch)
+    }
+
     fn ask(&self, below: &[u8], is_dir: bool, cut: usize, scratch: &mut Vec<u8>) -> bool {
         let mut git = None;
         let mut git_ended = false;

@@ -1,10 +1,12 @@
-//! Random sequences of calls against a plain model of a tree.
+//! Random sequences of calls, and of removals in bash, against a plain model of a tree: through the real jails, disk and model are the same
+//! after every step. `BAILIWICK_TEST_CASES` sets how many sequences are tried.
 
-use crate::policy::Access;
-use crate::tools::testing::{Desk, Workspace, own_process};
+use crate::desk::Desk;
+use crate::space::Space;
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -24,7 +26,7 @@ enum Step {
     Copy(&'static str, &'static str, bool),
     /// `x` becomes `yy`, if there is exactly one.
     Edit(&'static str),
-    /// Past the tools, as a command does.
+    /// In bash.
     Delete(&'static str),
 }
 
@@ -148,63 +150,59 @@ fn on_disk(root: &Path, prefix: &str, tree: &mut Tree) {
     }
 }
 
-/// The filter of this process permits no other call that removes.
-fn remove(path: &Path) -> nix::Result<()> {
-    use nix::unistd::{UnlinkatFlags, unlinkat};
-    let folder = path.is_dir();
-    if folder {
-        fs::read_dir(path).unwrap().try_for_each(|entry| remove(&entry.unwrap().path()))?;
-    }
-    unlinkat(nix::fcntl::AT_FDCWD, path, if folder { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir })
-}
-
-fn call(desk: &Desk<'_>, root: &Path, step: &Step) -> bool {
-    let envelope = match step {
-        Step::Write(path, text) => desk.call("write", json!({"path": path, "content": text})),
-        Step::Create(path, text) => desk.call("create", json!({"path": path, "content": text})),
-        Step::Append(path, text) => desk.call("write", json!({"path": path, "content": text, "mode": "append"})),
-        Step::Mkdir(path) => desk.call("mkdir", json!({"path": path})),
-        Step::Rename(from, to, over) => desk.call("rename", json!({"source": from, "destination": to, "overwrite": over})),
-        Step::Copy(from, to, over) => desk.call("copy", json!({"source": from, "destination": to, "overwrite": over})),
-        Step::Edit(path) => desk.call("edit", json!({"path": path, "old_string": "x", "new_string": "yy", "strict": true})),
+/// The step as a call, of paths below `top`; whether it succeeded.
+fn call(desk: &Desk, top: &str, step: &Step) -> bool {
+    let at = |path: &str| format!("{top}/{path}");
+    let (tool, args) = match step {
+        Step::Write(path, text) => ("write", json!({"path": at(path), "content": text})),
+        Step::Create(path, text) => ("create", json!({"path": at(path), "content": text})),
+        Step::Append(path, text) => ("write", json!({"path": at(path), "content": text, "mode": "append"})),
+        Step::Mkdir(path) => ("mkdir", json!({"path": at(path)})),
+        Step::Rename(from, to, over) => ("rename", json!({"source": at(from), "destination": at(to), "overwrite": over})),
+        Step::Copy(from, to, over) => ("copy", json!({"source": at(from), "destination": at(to), "overwrite": over})),
+        Step::Edit(path) => ("edit", json!({"path": at(path), "old_string": "x", "new_string": "yy", "strict": true})),
         Step::Delete(path) => {
-            return remove(&root.join(path)).is_ok();
+            let data = desk.done("sandbox_bash", json!({"command": format!("test -e {path} && rm -r {path}"), "workdir": top}));
+            return data["exit_code"] == 0;
         }
     };
-    envelope.success()
+    desk.call(tool, args).envelope["success"] == true
 }
 
 /// Runs the steps; says where disk and model part.
-fn difference(steps: &[Step]) -> Option<String> {
-    let ws = Workspace::new();
-    ws.confined(Access::Change, |desk| {
-        let mut tree = Tree::new();
-        for (index, step) in steps.iter().enumerate() {
-            let done = call(desk, &ws.at(""), step);
-            let mut found = Tree::new();
-            on_disk(&ws.at(""), "", &mut found);
-            if !is_merge(&tree, step) {
-                let expected = predicted(&tree, step);
-                if done != expected.is_some() || found != *expected.as_ref().unwrap_or(&tree) {
-                    return Some(format!("step {index}, {step:?}: {done}, {found:?} and not {expected:?} from {tree:?}"));
-                }
+fn difference(desk: &Desk, top: &str, steps: &[Step]) -> Option<String> {
+    let root = desk.at(top);
+    fs::create_dir(&root).unwrap();
+    let mut tree = Tree::new();
+    for (index, step) in steps.iter().enumerate() {
+        let done = call(desk, top, step);
+        let mut found = Tree::new();
+        on_disk(&root, "", &mut found);
+        if !is_merge(&tree, step) {
+            let expected = predicted(&tree, step);
+            if done != expected.is_some() || found != *expected.as_ref().unwrap_or(&tree) {
+                return Some(format!("step {index}, {step:?}: {done}, {found:?} and not {expected:?} from {tree:?}"));
             }
-            tree = found;
         }
-        None
-    })
-    .flatten()
+        tree = found;
+    }
+    fs::remove_dir_all(root).unwrap();
+    None
 }
 
 #[test]
 fn the_tree_is_what_the_model_says() {
-    own_process(|| {
-        let config = crate::property_tests::cases(48);
-        let steps = prop::collection::vec(step(), 1..30);
-        let checked = TestRunner::new(config).run(&steps, |steps| {
-            prop_assert_eq!(difference(&steps), None);
-            Ok(())
-        });
-        checked.unwrap();
+    let asked = std::env::var("BAILIWICK_TEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let desk = Desk::new(Space::in_memory());
+    // Where each write waits for a disk, fewer in every run.
+    let usual = if desk.space.is_in_memory() { 1000 } else { 200 };
+    let config = Config { cases: asked.unwrap_or(usual), failure_persistence: None, ..Config::default() };
+    let case = Cell::new(0);
+    let checked = TestRunner::new(config).run(&prop::collection::vec(step(), 1..12), |steps| {
+        // Each in a folder of its own: what the session remembers of the files of another case is not theirs.
+        case.set(case.get() + 1);
+        prop_assert_eq!(difference(&desk, &format!("case{}", case.get()), &steps), None);
+        Ok(())
     });
+    checked.unwrap();
 }
