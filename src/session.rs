@@ -116,6 +116,30 @@ impl Session {
         &self.tools
     }
 
+    /// Puts a copy of a file into the spool, under a key, and offers the tools that read it. Before the first call.
+    ///
+    /// # Errors
+    /// `invalid_arguments` for a key that is none or is taken, `too_large`, `io_error`.
+    pub fn attach(&mut self, key: &str, bytes: &[u8]) -> Result<(), Fault> {
+        use tools::attachment::{ATTACHED, MOST_BYTES, spool_name};
+        let name = spool_name(key).ok_or_else(|| Fault::new(FaultCode::InvalidArguments, format!("{key:?} is no key")))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(Fault::new(FaultCode::TooLarge, format!("the attachment {key} has more than {} MiB", MOST_BYTES >> 20)));
+        }
+        let more = offered(ATTACHED, &self.charter);
+        let there = |name: &str| self.tools.iter().any(|known| known.name() == name);
+        let new: Vec<_> = more.into_iter().filter(|tool| !there(tool.name())).collect();
+        let path = self.charter.session_dir.join("spool").join(name);
+        let broken = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => Fault::new(FaultCode::InvalidArguments, format!("the key {key} is taken")),
+            _ => Fault::new(FaultCode::IoError, format!("the attachment {key}: {error}")),
+        };
+        let mut file = std::fs::File::create_new(path).map_err(broken)?;
+        std::io::Write::write_all(&mut file, bytes).map_err(broken)?;
+        self.tools.extend(new);
+        Ok(())
+    }
+
     /// What is enforced, as proved at the start.
     pub fn report(&self) -> &Report {
         &self.report

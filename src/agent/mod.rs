@@ -4,10 +4,13 @@
 //! only. It never opens a file of the workspace, never starts a process, never prints and never reads an environment variable.
 
 mod act;
+pub mod attach;
 pub mod budget;
 pub mod extra;
+mod fallback;
 pub mod mask;
 pub mod messages;
+pub mod models;
 pub mod observe;
 pub mod outcome;
 pub mod patch;

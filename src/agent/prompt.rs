@@ -24,6 +24,18 @@ pub enum Scope {
     KnowledgeBase,
 }
 
+impl Scope {
+    /// Its name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::WebBrowsing => "web-browsing",
+            Self::ReadFile => "read-file",
+            Self::KnowledgeBase => "knowledge-base",
+        }
+    }
+}
+
 /// What a session switches on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -97,11 +109,22 @@ pub struct SessionOptions {
     pub deny: Vec<String>,
     /// The user's own system text; it comes first.
     pub system: String,
+    /// Rules that others bring: of MCP servers, of skills. They come behind ours.
+    pub rules: Vec<Rule>,
+}
+
+/// A part of the instructions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// The tools that it speaks of: it is given only when all of them are present. Empty: always, also to a model without tools.
+    pub needs: Vec<String>,
+    /// The text.
+    pub text: String,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { on: BTreeSet::from([Switch::Sandbox]), allow: Vec::new(), deny: Vec::new(), system: String::new() }
+        Self { on: BTreeSet::from([Switch::Sandbox]), allow: Vec::new(), deny: Vec::new(), system: String::new(), rules: Vec::new() }
     }
 }
 
@@ -115,6 +138,12 @@ pub struct Offered {
 }
 
 impl Offered {
+    fn without_aliases(&self, taken: &HashSet<&str>) -> Self {
+        let mut offer = self.clone();
+        offer.declared.aliases.retain(|alias| !taken.contains(alias.as_str()));
+        offer
+    }
+
     /// What the registry says.
     pub fn of(tool: &dyn AnyTool) -> Self {
         Self { declared: Declared::of(tool), category: tool.category().into() }
@@ -128,6 +157,8 @@ pub struct Toolset {
     pub tools: Vec<Declared>,
     /// The system text: the user's own, then ours.
     pub instructions: String,
+    /// The tools that find things for a question, by their names: those of the knowledge base before those of the web.
+    pub lookups: Vec<String>,
 }
 
 impl Toolset {
@@ -151,6 +182,7 @@ const RULES: &[(&[&str], &str)] = &[
         &["sandbox_bash"],
         "`sandbox_bash` runs programs and tests. It is confined: what the sandbox refuses stays refused, so do not try again.",
     ),
+    (&["read_file"], "An attachment that is shown in part is read on with `read_file`, by its key; paths of the workspace are no keys."),
     (&["sandbox_bash", "edit"], "After a change run the tests that cover it."),
     (
         &[],
@@ -164,6 +196,11 @@ const RULES: &[(&[&str], &str)] = &[
 /// # Errors
 /// `invalid_policy`: two tools of one name, an unknown category, an `--allow` or `--deny` that names no tool or is no glob.
 pub fn toolset(capabilities: &Capabilities, options: &SessionOptions, offered: &[Offered]) -> Result<Toolset, Fault> {
+    // What reads attachments takes its names over from tools that have them for a further name.
+    let taken: HashSet<&str> =
+        offered.iter().filter(|offer| offer.category == "attachment").map(|offer| offer.declared.name.as_str()).collect();
+    let yielded: Vec<Offered> = offered.iter().map(|offer| offer.without_aliases(&taken)).collect();
+    let offered = yielded.as_slice();
     let mut names = HashSet::new();
     for offer in offered {
         for name in std::iter::once(&offer.declared.name).chain(&offer.declared.aliases) {
@@ -182,19 +219,58 @@ pub fn toolset(capabilities: &Capabilities, options: &SessionOptions, offered: &
         };
         let supported = scope.is_none_or(|scope| capabilities.supports(scope));
         if supported && options.on.contains(switch) && (allow.is_empty() || allow.takes(offer)) && !deny.takes(offer) {
-            tools.push(offer.declared.clone());
+            tools.push((offer.declared.clone(), offer.category.as_str()));
         }
     }
-    let present = |name: &&str| tools.iter().any(|tool| tool.name == *name);
+    let lookups = LOOKUPS.iter().flat_map(|category| tools.iter().filter(move |(tool, of)| of == category && asks(tool)));
+    let lookups = lookups.map(|(tool, _)| tool.name.clone()).collect();
+    let names: HashSet<String> = tools.iter().map(|(tool, _)| tool.name.clone()).collect();
+    let tools: Vec<Declared> = tools
+        .into_iter()
+        .map(|(mut tool, category)| {
+            // Tools of others are merged as they are.
+            if category != "mcp" {
+                tool.summary = of_present(&tool, &names);
+            }
+            tool
+        })
+        .collect();
+    let present = |name: &str| names.contains(name);
     let mut parts: Vec<&str> = Vec::new();
     if !options.system.trim().is_empty() {
         parts.push(options.system.trim());
     }
     if !tools.is_empty() {
-        parts.extend(RULES.iter().filter(|(needs, _)| needs.iter().all(present)).map(|(_, rule)| *rule));
+        parts.extend(RULES.iter().filter(|(needs, _)| needs.iter().all(|name| present(name))).map(|(_, rule)| *rule));
     }
+    parts.extend(options.rules.iter().filter(|rule| rule.needs.iter().all(|name| present(name))).map(|rule| rule.text.trim()));
     let instructions = parts.join("\n\n");
-    Ok(Toolset { tools, instructions })
+    Ok(Toolset { tools, instructions, lookups })
+}
+
+/// The categories whose tools find things, in the order in which they are asked.
+const LOOKUPS: [&str; 2] = ["knowledge", "web"];
+
+/// Whether a tool takes a question and needs nothing else.
+fn asks(tool: &Declared) -> bool {
+    tool.properties().any(|(name, _)| name == "query") && tool.properties().all(|(name, _)| name == "query" || tool.optional(name))
+}
+
+/// The prompt of a tool without the sentences that send to tools which are absent. A word in backticks is a tool, or an argument of
+/// this tool.
+fn of_present(tool: &Declared, present: &HashSet<String>) -> String {
+    let stands = |word: &str| {
+        present.contains(word)
+            || tool.is_called(word)
+            || tool.properties().any(|(name, _)| name == word)
+            || !word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    };
+    let lines = tool.summary.split('\n').map(|line| {
+        let sentences = line.split_inclusive(". ");
+        let kept: String = sentences.filter(|sentence| sentence.split('`').skip(1).step_by(2).all(stands)).collect();
+        kept.trim_end().to_owned()
+    });
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 /// Names, categories and globs.
@@ -247,7 +323,11 @@ mod tests {
     fn offer(name: &str, category: &str) -> Offered {
         let declared = Declared {
             name: name.into(),
-            aliases: if name == "sandbox_bash" { vec!["bash".into()] } else { Vec::new() },
+            aliases: match name {
+                "sandbox_bash" => vec!["bash".into()],
+                "read" => vec!["read_file".into(), "cat".into()],
+                _ => Vec::new(),
+            },
             synonyms: Vec::new(),
             summary: format!("Does {name}."),
             example: json!({}),
@@ -277,18 +357,144 @@ mod tests {
         SessionOptions { allow: strings(allow), deny: strings(deny), ..SessionOptions::default() }
     }
 
+    /// The seven toolsets: what switches each on, the scope it needs, and its tools.
+    type Row = (Switch, Option<Scope>, &'static [(&'static str, &'static str)]);
+    const TOOLSETS: [Row; 7] = [
+        (Switch::Sandbox, Some(Scope::Agent), &[("read", "file"), ("sandbox_bash", "shell"), ("process_start", "process")]),
+        (Switch::Browsing, Some(Scope::WebBrowsing), &[("web_search", "web"), ("parse_link", "web")]),
+        (Switch::Attachment, Some(Scope::ReadFile), &[("read_file", "attachment"), ("search_file_content", "attachment")]),
+        (Switch::KnowledgeBase, Some(Scope::KnowledgeBase), &[("knowledge_search", "knowledge")]),
+        (Switch::Retrieval, Some(Scope::ReadFile), &[("retrieve", "retrieval")]),
+        (Switch::Skill, Some(Scope::Agent), &[("load_skill", "skill"), ("execute_skill_script", "skill")]),
+        (Switch::Mcp, None, &[("mcp__files__read", "mcp")]),
+    ];
+
+    fn of_all_toolsets() -> Vec<Offered> {
+        let tools = TOOLSETS.iter().flat_map(|(_, _, tools)| tools.iter());
+        let mut offers: Vec<Offered> = tools.map(|(name, category)| offer(name, category)).collect();
+        for offer in &mut offers {
+            let name = offer.declared.name.clone();
+            if LOOKUPS.contains(&offer.category.as_str()) && name != "parse_link" {
+                offer.declared.schema = json!({"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]});
+            }
+            // Each prompt speaks of all others, each in a sentence of its own.
+            let others = TOOLSETS.iter().flat_map(|(_, _, tools)| tools.iter()).filter(|(other, _)| *other != name);
+            let others: String = others.map(|(other, _)| format!("For that there is `{other}`. ")).collect();
+            offer.declared.summary = format!("Does {name}.\nTakes `query`. {others}");
+        }
+        offers
+    }
+
     #[test]
-    fn a_toolset_needs_its_switch_and_its_scope() {
-        let able = Capabilities::default();
-        let mut options = SessionOptions::default();
-        assert_eq!(names(&able, &options), ["read", "write", "edit", "grep", "ls", "find", "copy", "rename", "sandbox_bash"]);
-        options.on.extend([Switch::Browsing, Switch::Mcp]);
-        assert!(names(&able, &options).ends_with(&["web_search".into(), "mcp__files__read".into()]));
-        let no_agent = Capabilities { scopes: BTreeMap::from([(Scope::Agent, false)]), ..able };
-        assert_eq!(names(&no_agent, &options), ["web_search", "mcp__files__read"]);
-        options.on.clear();
-        let nothing = toolset(&Capabilities::default(), &options, &everything()).unwrap();
-        assert_eq!(nothing, Toolset::default());
+    fn only_an_able_model_and_a_session_that_wants_it_yield_a_toolset() {
+        for (switch, scope, tools) in &TOOLSETS {
+            for (model, session) in [(true, true), (true, false), (false, true), (false, false)] {
+                let scopes = scope.iter().map(|scope| (*scope, model)).collect();
+                let capabilities = Capabilities { scopes, ..Capabilities::default() };
+                let on = if session { BTreeSet::from([*switch]) } else { BTreeSet::new() };
+                let set = toolset(&capabilities, &SessionOptions { on, ..SessionOptions::default() }, &of_all_toolsets()).unwrap();
+                let given: Vec<&str> = set.tools.iter().map(|tool| tool.name.as_str()).collect();
+                // MCP needs no scope: a server that runs is merged as it is.
+                let wanted: Vec<&str> =
+                    if (model || scope.is_none()) && session { tools.iter().map(|(name, _)| *name).collect() } else { Vec::new() };
+                assert_eq!(given, wanted, "{switch:?}, model {model}, session {session}");
+                assert_eq!(set.instructions.is_empty(), wanted.is_empty(), "{switch:?}, model {model}, session {session}");
+            }
+        }
+    }
+
+    #[test]
+    fn instructions_and_tools_agree_in_every_combination() {
+        let offers = of_all_toolsets();
+        let mut all: Vec<String> = everything().into_iter().chain(offers.clone()).map(|offer| offer.declared.name).collect();
+        all.sort();
+        all.dedup();
+        // Names that stand in backticks, or that cannot be anything but a tool.
+        let named = |text: &str| -> Vec<&String> {
+            all.iter().filter(|name| text.contains(&format!("`{name}`")) || (name.contains('_') && text.contains(name.as_str()))).collect()
+        };
+        let filters: [(&[&str], &[&str]); 8] = [
+            (&[], &[]),
+            (&[], &["read"]),
+            (&[], &["bash"]),
+            (&["file", "web"], &[]),
+            (&["*file*", "mcp__*"], &["web"]),
+            (&[], &["process", "parse_*"]),
+            (&["*"], &["*"]),
+            (&["skill", "retrieval", "attachment"], &["load_skill"]),
+        ];
+        let mut seen = HashSet::new();
+        for switches in 0..1_u32 << TOOLSETS.len() {
+            let on: BTreeSet<Switch> =
+                TOOLSETS.iter().enumerate().filter(|(bit, _)| switches & (1 << bit) != 0).map(|(_, (switch, ..))| *switch).collect();
+            for able in 0..16_u32 {
+                let scopes = super::super::models::SCOPES.iter().enumerate().map(|(bit, scope)| (*scope, able & (1 << bit) != 0));
+                let capabilities = Capabilities { scopes: scopes.collect(), ..Capabilities::default() };
+                // Each filter with a model that is able for all, and no filter with each other model.
+                for (allow, deny) in filters.iter().take(if able == 15 { filters.len() } else { 1 }) {
+                    let options = SessionOptions { on: on.clone(), ..filtered(allow, deny) };
+                    let set = toolset(&capabilities, &options, &offers).unwrap();
+                    // A tool of an MCP server keeps its prompt as it is.
+                    let own = set.tools.iter().filter(|tool| !tool.name.starts_with("mcp__")).map(|tool| tool.summary.clone());
+                    let texts = [set.instructions.clone(), crate::dialect::text::teach_declared(&set.tools)];
+                    for text in own.chain(texts) {
+                        for name in named(&text) {
+                            assert!(set.find(name).is_some(), "{name} is absent and named in {text:?}");
+                        }
+                    }
+                    assert!(set.lookups.iter().all(|name| set.find(name).is_some()));
+                    let mut names: Vec<&str> = set.lookups.iter().map(String::as_str).collect();
+                    names.push("");
+                    assert!(["knowledge_search,web_search,", "knowledge_search,", "web_search,", ""].contains(&names.join(",").as_str()));
+                    seen.insert(set.tools.len());
+                }
+            }
+        }
+        assert_eq!(seen.iter().max(), Some(&12), "all tools of all toolsets were there at once");
+    }
+
+    #[test]
+    fn the_prompts_of_our_tools_name_tools_only_in_sentences_that_can_go() {
+        let offers: Vec<Offered> = crate::tools::TOOLS.iter().map(|tool| Offered::of(*tool)).collect();
+        let names: Vec<&str> = offers.iter().map(|offer| offer.declared.name.as_str()).collect();
+        for alone in &names {
+            let options = filtered(&[alone], &[]);
+            let set = toolset(&Capabilities::default(), &options, &offers).unwrap();
+            let tool = &set.tools[0];
+            let text = format!("{} {}", tool.summary, tool.schema);
+            for other in names.iter().filter(|other| *other != alone) {
+                let speaks = if other.contains('_') { text.contains(other) } else { text.contains(&format!("`{other}`")) };
+                assert!(!speaks, "{alone} alone speaks of {other}: {text}");
+            }
+            assert!(!tool.summary.is_empty());
+        }
+        let all = toolset(&Capabilities::default(), &SessionOptions::default(), &offers).unwrap();
+        for (given, offer) in all.tools.iter().zip(&offers) {
+            assert_eq!(given.summary, offer.declared.summary, "nothing goes where all are present");
+        }
+    }
+
+    #[test]
+    fn what_reads_attachments_takes_its_name_from_an_alias() {
+        let offers = of_all_toolsets();
+        let options = SessionOptions { on: BTreeSet::from([Switch::Sandbox, Switch::Attachment]), ..SessionOptions::default() };
+        let set = toolset(&Capabilities::default(), &options, &offers).unwrap();
+        assert_eq!(set.find("read_file").unwrap().name, "read_file");
+        assert_eq!(set.find("cat").unwrap().name, "read");
+        let set = toolset(&Capabilities::default(), &SessionOptions::default(), &offers[..1]).unwrap();
+        assert_eq!(set.find("read_file").unwrap().name, "read");
+    }
+
+    #[test]
+    fn rules_of_others_come_behind_ours_and_need_their_tools() {
+        let rule = |needs: &[&str], text: &str| Rule { needs: needs.iter().map(|name| (*name).into()).collect(), text: text.into() };
+        let rules = vec![rule(&[], "<available_skills/>"), rule(&["load_skill"], "Load a skill with `load_skill`.")];
+        let options = SessionOptions { rules, on: BTreeSet::new(), ..SessionOptions::default() };
+        let without = toolset(&Capabilities::default(), &options, &everything()).unwrap();
+        assert_eq!((without.tools.len(), without.instructions.as_str()), (0, "<available_skills/>"));
+        let options = SessionOptions { on: BTreeSet::from([Switch::Skill]), ..options };
+        let with = toolset(&Capabilities::default(), &options, &everything()).unwrap();
+        assert!(with.instructions.ends_with("<available_skills/>\n\nLoad a skill with `load_skill`."));
     }
 
     #[test]

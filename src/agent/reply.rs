@@ -11,6 +11,7 @@ use crate::provider::{Assistant, Reply, Stop};
 use crate::session::Call;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// Characters of malformed arguments that go back to the model in its own message.
 const ECHO: usize = 200;
@@ -27,14 +28,19 @@ pub(super) struct Asked {
 }
 
 /// Reads a reply. `native`: whether the model was given tools natively. `turn` makes the ids of text calls unique; `used` are
-/// the ids so far.
-pub(super) fn read(reply: Reply, native: bool, tools: &[Declared], turn: u32, used: &HashSet<&str>) -> Asked {
+/// the ids so far. `shown` says whether a text stands in what the model was shown: a native model that quotes a call which it read
+/// somewhere makes none. (By text, what it is shown holds no call.)
+pub(super) fn read(reply: Reply, native: bool, tools: &[Declared], turn: u32, used: &HashSet<&str>, shown: impl Fn(&str) -> bool) -> Asked {
     let Reply { mut message, stop, .. } = reply;
     if native && !message.calls.is_empty() {
         let planned = natively(&mut message, stop, turn, used);
         return Asked { message, planned, native: true };
     }
-    let pieces = text::parse_declared(&message.text, tools);
+    let mut pieces = text::parse_declared(&message.text, tools);
+    if native {
+        let quoted = |span: &Range<usize>| message.text.get(span.clone()).is_some_and(&shown);
+        pieces.retain(|piece| !matches!(piece, Piece::Call { span, .. } if quoted(span)));
+    }
     let whole = pieces.iter().any(|piece| matches!(piece, Piece::Call { .. }));
     let mut planned: Vec<Planned> = Vec::new();
     // A model that has native calls was not taught the protocol: whole calls in its text are taken up, all else is prose.
@@ -127,16 +133,18 @@ mod tests {
     #[test]
     fn malformed_arguments_are_refused_with_their_place() {
         let text = format!("{{\"path\": \"{}\", oops}}", "é".repeat(100));
-        let asked = read(reply("", &[("1", &text), ("2", "{}"), ("3", "")], Stop::ToolCalls), true, &tools(), 1, &HashSet::new());
+        let asked =
+            read(reply("", &[("1", &text), ("2", "{}"), ("3", "")], Stop::ToolCalls), true, &tools(), 1, &HashSet::new(), |_| false);
         assert_eq!(codes(&asked), [Some(FaultCode::MalformedCall), None, None]);
         assert!(asked.message.calls.iter().take(2).all(|call| serde_json::from_str::<Value>(&call.arguments).is_ok()));
     }
 
     #[test]
     fn a_call_that_was_cut_off_is_not_run_even_when_it_parses() {
-        let asked = read(reply("", &[("1", "{}"), ("2", r#"{"path":"a"}"#)], Stop::Length), true, &tools(), 1, &HashSet::new());
+        let asked = read(reply("", &[("1", "{}"), ("2", r#"{"path":"a"}"#)], Stop::Length), true, &tools(), 1, &HashSet::new(), |_| false);
         assert_eq!(codes(&asked), [None, Some(FaultCode::MalformedCall)]);
-        let asked = read(reply("[TOOL] read(\"a\") [/TOOL] [TOOL] read(\"b", &[], Stop::Length), false, &tools(), 1, &HashSet::new());
+        let asked =
+            read(reply("[TOOL] read(\"a\") [/TOOL] [TOOL] read(\"b", &[], Stop::Length), false, &tools(), 1, &HashSet::new(), |_| false);
         assert_eq!(codes(&asked)[0], None);
         assert!(codes(&asked)[1].is_some());
     }
@@ -146,7 +154,7 @@ mod tests {
         let used = HashSet::from(["a"]);
         let mut with_blocks = reply("", &[("a", "{}"), ("b", "{}"), ("b", "{}"), ("", "{}")], Stop::ToolCalls);
         with_blocks.message.blocks = vec![json!({"id": "a"}), json!({"id": "b"}), json!({"id": "b"}), json!({"text": "x"})];
-        let asked = read(with_blocks, true, &tools(), 7, &used);
+        let asked = read(with_blocks, true, &tools(), 7, &used, |_| false);
         let ids: Vec<&str> = asked.planned.iter().map(|planned| planned.call.id.as_str()).collect();
         assert_eq!(ids, ["call-7-1", "b", "call-7-3", "call-7-4"]);
         assert_eq!(ids, asked.message.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>());
@@ -162,9 +170,19 @@ mod tests {
             ("<tool_call>{\"name\": \"unheard_of\", \"arguments\": {}}</tool_call>", 0),
             ("All done.", 0),
         ] {
-            let asked = read(reply(text, &[], Stop::Done), true, &tools(), 1, &HashSet::new());
+            let asked = read(reply(text, &[], Stop::Done), true, &tools(), 1, &HashSet::new(), |_| false);
             assert_eq!((asked.planned.len(), asked.native), (calls, false), "{text}");
             assert_eq!(asked.message.text, text);
+        }
+    }
+
+    #[test]
+    fn a_native_model_that_quotes_what_it_read_makes_no_call() {
+        let call = "[TOOL] read(\"a\") [/TOOL]";
+        let said = format!("The file says: {call}");
+        for (native, shown, calls) in [(true, true, 0), (true, false, 1), (false, true, 1)] {
+            let asked = read(reply(&said, &[], Stop::Done), native, &tools(), 1, &HashSet::new(), |text| shown && text == call);
+            assert_eq!(asked.planned.len(), calls, "native {native}, shown {shown}");
         }
     }
 }

@@ -6,14 +6,16 @@
 
 use super::Doorway;
 use super::act::{Deadlines, Files, act, within};
+use super::attach::{self, Attachment};
 use super::budget::{Budget, Circle, Circles, Kind, Limits, Price};
+use super::fallback;
 use super::messages::{messages, to_stub, validate};
 use super::observe::{Log, Observer};
 use super::outcome::{FailedCall, Outcome, RunResult};
 use super::patch::{Baseline, Patch};
 use super::prompt::Toolset;
 use super::reply::{self, Asked};
-use super::transcript::{Event, Transcript, What, used_ids};
+use super::transcript::{Event, Transcript, What, used_ids, was_shown};
 use crate::dialect::{schema, text};
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::provider::{Extra, Message, Progress, Provider, Reply, Request, Stop, ToolSchema};
@@ -68,6 +70,8 @@ pub struct RunOptions {
     pub enforcement: Value,
     /// Where the patch is written: a file outside the workspace.
     pub patch_file: Option<PathBuf>,
+    /// Files that are given along with the task, ready to be shown. Their content is known to the doorway's tools.
+    pub attachments: Vec<Attachment>,
 }
 
 impl RunOptions {
@@ -87,6 +91,7 @@ impl RunOptions {
             context_bytes: 400_000,
             enforcement: Value::Null,
             patch_file: None,
+            attachments: Vec::new(),
         }
     }
 }
@@ -187,7 +192,11 @@ impl<'a, D: Doorway> Run<'a, D> {
             Ok(baseline) => self.files.baseline = Some(baseline),
             Err(fault) => self.patch_error = Some(format!("the state at the start could not be taken: {fault}")),
         }
+        let new = self.log.transcript.events().is_empty();
         self.begin()?;
+        if new && !self.native && !self.options.toolset.lookups.is_empty() {
+            fallback::plant(self.doorway, self.provider, &mut self.log, self.options, &mut self.budget).await?;
+        }
         loop {
             if let Some(kind) = self.budget.exhausted(self.began.elapsed()) {
                 return Ok(Outcome::Budget(kind));
@@ -213,14 +222,16 @@ impl<'a, D: Doorway> Run<'a, D> {
     fn begin(&mut self) -> Result<(), Fault> {
         if self.log.transcript.events().is_empty() {
             let tools = &self.options.toolset.tools;
-            return self.log.append(What::RunStarted {
+            self.log.append(What::RunStarted {
                 task: self.options.task.clone(),
                 model: self.provider.name(),
                 dialect: if self.native { "native" } else { "text" }.into(),
                 tools: tools.iter().map(|tool| tool.name.clone()).collect(),
                 system: self.system(self.native),
                 enforcement: self.options.enforcement.clone(),
-            });
+            })?;
+            let can_read = self.options.toolset.find("read_file").is_some();
+            return self.options.attachments.iter().try_for_each(|file| self.tell(&attach::shown(file, &self.options.nonce, can_read)));
         }
         for event in self.log.transcript.events() {
             match &event.what {
@@ -295,7 +306,9 @@ impl<'a, D: Doorway> Run<'a, D> {
         let (stop, usage) = (reply.stop, reply.usage);
         let turn = self.budget.spent().turns;
         let tools = &self.options.toolset.tools;
-        let Asked { message, mut planned, native } = reply::read(reply, self.native, tools, turn, &used_ids(self.log.transcript.events()));
+        let events = self.log.transcript.events();
+        let Asked { message, mut planned, native } =
+            reply::read(reply, self.native, tools, turn, &used_ids(events), |text| was_shown(events, text));
         if last {
             for planned in &mut planned {
                 planned.refused = Some(Fault::new(FaultCode::ToolDenied, "this was the last turn; the call was not run"));

@@ -293,6 +293,17 @@ pub fn used_ids(events: &[Event]) -> HashSet<&str> {
         .collect()
 }
 
+/// Whether each line of a text stands in one and the same text that the model was shown: a result, or what it was told.
+pub fn was_shown(events: &[Event], text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    events.iter().any(|event| match &event.what {
+        What::CallEnded { text, .. } | What::User { text } | What::RunStarted { task: text, .. } => {
+            lines.iter().all(|line| text.contains(line))
+        }
+        _ => false,
+    })
+}
+
 /// The events, how many bytes at the beginning are whole lines (or a whole last record), and how many lines are unreadable.
 fn read(bytes: &[u8]) -> (Vec<Event>, usize, u64) {
     let mut events = Vec::new();

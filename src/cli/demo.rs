@@ -6,7 +6,7 @@ use super::run::{Work, code_of};
 use super::show::{Console, Detail};
 use super::{Common, Registry, say_fault, setup};
 use crate::agent::budget::Limits;
-use crate::agent::prompt::SessionOptions;
+use crate::agent::prompt::{Capabilities, SessionOptions};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::provider::scripted::{Form, Scripted};
@@ -83,7 +83,11 @@ impl Demo {
         let work = Work {
             task: TASK.into(),
             options: SessionOptions::default(),
+            attachments: Vec::new(),
             native: true,
+            capabilities: Capabilities::default(),
+            price: None,
+            context: None,
             limits: Limits::default(),
             verify: None,
             out: &out,

@@ -1,5 +1,6 @@
 //! What a person types. The only module that prints and reads environment variables; one file a verb.
 
+mod attach;
 mod client_setup;
 mod demo;
 mod doctor;
@@ -7,6 +8,8 @@ mod exec;
 mod extras;
 mod journal;
 mod mcp;
+mod model;
+mod models;
 mod policy;
 mod run;
 pub mod setup;
@@ -75,7 +78,7 @@ enum Verb {
     /// The main job on an embedded repository with an embedded scripted model; needs no key and no network
     Demo(demo::Demo),
     /// Let a model work on this repository
-    Run(run::Run),
+    Run(Box<run::Run>),
     /// Run a program, confined by the policy; its stdio and exit code pass through
     Exec(exec::Exec),
     /// Make one tool call; prints one envelope, exits 0 exactly when it is a success
@@ -86,6 +89,8 @@ enum Verb {
     Mcp(mcp::Mcp),
     /// Show what a policy means here
     Policy(policy::Policy),
+    /// Show what is known of models, and which line says so
+    Models(models::Models),
     /// Show what this machine can enforce, and what is missing
     Doctor(doctor::Doctor),
     /// Print a completion script for a shell
@@ -120,6 +125,7 @@ pub fn main(registry: Registry) -> i32 {
         Verb::Tools(verb) => verb.run(common, registry),
         Verb::Mcp(verb) => verb.run(common, registry),
         Verb::Policy(verb) => verb.run(common),
+        Verb::Models(verb) => verb.run(common.json),
         Verb::Doctor(verb) => verb.run(common),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "bailiwick", &mut std::io::stdout());

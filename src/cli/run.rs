@@ -1,42 +1,34 @@
 //! `bailiwick run "TASK"`: a model works on this repository.
 
+use super::attach;
 use super::extras::Extras;
+use super::model::{ModelFlags, keys_of_environment};
 use super::show::{Console, Detail};
 use super::{Common, Registry, cannot_confine, say_fault, setup};
-use crate::agent::budget::Limits;
+use crate::agent::attach::Attachment;
+use crate::agent::budget::{Limits, Price};
 use crate::agent::mask::Mask;
-use crate::agent::prompt::{Capabilities, SessionOptions, toolset};
+use crate::agent::prompt::{Capabilities, SessionOptions, Switch, toolset};
 use crate::agent::run_loop::{self, Finished, RunOptions};
 use crate::agent::transcript::Transcript;
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
-use crate::provider::scripted::Scripted;
-use crate::provider::{Provider, Secret, Settings, WIRES};
+use crate::provider::Provider;
 use crate::session::{Options, Session, this_exe};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Variables that hold keys of models. Their values are masked wherever they turn up.
-const KEYS: [&str; 4] = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "BAILIWICK_API_KEY"];
-
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
     /// What is to be done; "-" reads it from standard input
     task: String,
-    /// The model: openai:NAME, anthropic:NAME, or script:FILE (replies from a file)
-    #[arg(long, short = 'm', value_name = "PROVIDER:NAME")]
-    model: Option<String>,
-    /// The address of the model's server, with or without /v1 [default: its maker's]
-    #[arg(long, value_name = "URL")]
-    base_url: Option<String>,
-    /// A file with the key [default: OPENAI_API_KEY or ANTHROPIC_API_KEY]
+    #[command(flatten)]
+    model: ModelFlags,
+    /// A file that is shown to the model along with the task (repeat for several)
     #[arg(long, value_name = "FILE")]
-    api_key_file: Option<PathBuf>,
-    /// Ask for whole replies instead of streamed ones
-    #[arg(long)]
-    no_stream: bool,
+    attach: Vec<PathBuf>,
     /// Requests to the model, at the most
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_turns: u32,
@@ -104,17 +96,25 @@ impl Run {
             return Err(Fault::new(FaultCode::InvalidArguments, "the task is empty")
                 .hint("bailiwick run \"what is to be done\" --model script:FILE"));
         }
-        let (provider, key) = self.provider()?;
+        let chosen = self.model.choose(None)?;
         let setup = setup::Setup::of(&setup::Asked { fork: self.trust == Trust::Fork, ..common.asked() })?;
+        self.model.check_key_file(setup.charter())?;
         let out = self.out_folder(&setup.charter().base)?;
+        let attachments = attach::load(&self.attach)?;
+        let mut options = SessionOptions { allow: self.allow, deny: self.deny, ..SessionOptions::default() };
+        options.on.extend((!attachments.is_empty()).then_some(Switch::Attachment));
         let work = Work {
             task,
-            options: SessionOptions { allow: self.allow, deny: self.deny, ..SessionOptions::default() },
-            native: !self.text_protocol,
+            options,
+            attachments,
+            native: !self.text_protocol && chosen.known.capabilities.tools,
+            capabilities: chosen.known.capabilities,
+            price: chosen.known.price,
+            context: chosen.known.context,
             limits: Limits { turns: self.max_turns, wall: self.time_limit.map(Duration::from_secs), ..Limits::default() },
             verify: self.verify,
             out: &out,
-            secrets: key.into_iter().collect(),
+            secrets: chosen.secrets,
             extras: self.extras,
         };
         let detail = match (self.quiet, self.verbose) {
@@ -123,46 +123,12 @@ impl Run {
             _ => Detail::Normal,
         };
         let console = Console { detail, json: common.json };
-        let finished = work.go(&setup, registry, provider.as_ref(), &console)?;
+        for says in chosen.says.iter().filter(|_| !self.quiet) {
+            anstream::eprintln!("bailiwick: {says}");
+        }
+        let finished = work.go(&setup, registry, chosen.provider.as_ref(), &console)?;
         conclude(&finished, &out, common.json);
         Ok(code_of(&finished))
-    }
-
-    /// The model, and its key, which is masked from here on.
-    fn provider(&self) -> Result<(Box<dyn Provider>, Option<String>), Fault> {
-        let wrong = |says: String| Fault::new(FaultCode::InvalidArguments, says);
-        let known = "the model is openai:NAME, anthropic:NAME or script:FILE; `bailiwick demo` shows a whole run without one";
-        let Some(model) = &self.model else { return Err(wrong("no model is named".into()).hint(known)) };
-        let (wire, name) = model.split_once(':').unwrap_or((model, ""));
-        if wire == "script" {
-            let scripted = Scripted::open(Path::new(name)).map_err(|error| wrong(error.to_string()))?;
-            return Ok((Box::new(scripted), None));
-        }
-        let Some(wire) = WIRES.iter().find(|known| known.name == wire) else {
-            return Err(wrong(format!("--model {model}: there is no such provider")).hint(known));
-        };
-        if name.is_empty() {
-            return Err(wrong(format!("--model {model}: which model?")).hint(format!("--model {}:NAME", wire.name)));
-        }
-        let key = match &self.api_key_file {
-            Some(file) => Some(
-                std::fs::read_to_string(file)
-                    .map_err(|error| wrong(format!("--api-key-file {}: {error}", file.display())))?
-                    .trim()
-                    .to_owned(),
-            ),
-            None => std::env::var(wire.key_variable).ok().filter(|key| !key.is_empty()),
-        };
-        if key.is_none() && self.base_url.is_none() {
-            return Err(
-                wrong(format!("{} wants a key", wire.name)).hint(format!("set {}, or name a file with --api-key-file", wire.key_variable))
-            );
-        }
-        let mut settings = Settings::new(self.base_url.as_deref().unwrap_or(wire.base_url), name);
-        settings.key = key.as_deref().map(Secret::new);
-        settings.stream = !self.no_stream;
-        let provider = (wire.open)(settings).map_err(|error| wrong(error.to_string()))?;
-        Ok((provider, key))
     }
 
     /// The folder for what a run leaves. Nothing of it may lie where the sandbox can write.
@@ -188,7 +154,14 @@ impl Run {
 pub(super) struct Work<'a> {
     pub(super) task: String,
     pub(super) options: SessionOptions,
+    pub(super) attachments: Vec<Attachment>,
     pub(super) native: bool,
+    /// What the model is able for.
+    pub(super) capabilities: Capabilities,
+    /// What its tokens cost, where it is known.
+    pub(super) price: Option<Price>,
+    /// Tokens of a whole conversation, where it is known.
+    pub(super) context: Option<u64>,
     pub(super) limits: Limits,
     pub(super) verify: Option<String>,
     /// A folder outside the workspace.
@@ -207,7 +180,7 @@ impl Work<'_> {
         provider: &dyn Provider,
         console: &Console,
     ) -> Result<Finished, Fault> {
-        let secrets = KEYS.iter().filter_map(|name| std::env::var(name).ok()).chain(self.secrets);
+        let secrets = keys_of_environment().into_iter().chain(self.secrets);
         let run_id = format!("run-{}", random_word()?);
         let mut transcript = Transcript::create(&self.out.join("transcript.jsonl"), &run_id, Mask::new(secrets))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -218,16 +191,22 @@ impl Work<'_> {
             let stop = stop_signal()?;
             let mut charter = setup.charter().clone();
             let prepared = self.extras.prepare(setup, &mut charter);
-            let session = Session::start(Options { exe: this_exe(), registry, charter })?;
+            let mut session = Session::start(Options { exe: this_exe(), registry, charter })?;
+            for file in &self.attachments {
+                session.attach(&file.key, &file.bytes)?;
+            }
             let extras = self.extras.open(&session, setup, prepared, &random_word()?).await?;
             let doorway = extras.doorway();
             let mut session_options = self.options;
             extras.switch_on(&mut session_options);
-            let mut toolset = toolset(&Capabilities::default(), &session_options, &doorway.offers())?;
+            let mut toolset = toolset(&self.capabilities, &session_options, &doorway.offers())?;
             extras.tell(&mut toolset);
             let mut options = RunOptions::new(self.task, toolset, random_word()?);
             options.native = self.native;
+            options.attachments = self.attachments;
             options.limits = self.limits;
+            options.price = self.price;
+            options.context_bytes = context_bytes(self.context, options.context_bytes);
             options.verify = self.verify;
             options.enforcement = serde_json::to_value(session.report()).unwrap_or_default();
             options.patch_file = Some(self.out.join("changes.patch"));
@@ -298,6 +277,11 @@ fn stop_signal() -> Result<impl Future<Output = u8>, Fault> {
             _ = hang_up.recv() => 1,
         }
     })
+}
+
+/// Bytes of conversation above which old results are left out: three a token leave room for the reply and the tools.
+fn context_bytes(tokens: Option<u64>, otherwise: usize) -> usize {
+    tokens.and_then(|tokens| usize::try_from(tokens.saturating_mul(3)).ok()).map_or(otherwise, |bytes| bytes.min(otherwise))
 }
 
 fn read_task() -> Result<String, Fault> {

@@ -107,7 +107,9 @@ fn answer(
 ) -> FromJail {
     memory.learn(&call.seen);
     let bench = Bench::new(confined, base, memory, spool, Duration::from_millis(call.time_ms));
-    let run = || match tools::find(registry, &call.tool).or_else(|| tools::find(tools::INTERNAL, &call.tool)).map(AnyTool::work) {
+    // The host names a tool by its own name. Of two lists, one may have for an alias what is a name in the other.
+    let mut all = registry.iter().chain(tools::INTERNAL).chain(tools::attachment::ATTACHED);
+    let run = || match all.find(|tool| tool.name() == call.tool).map(|tool| tool.work()) {
         Some(Work::Jail(run)) => run(&bench, call.args),
         _ => Answer::failed(Fault::new(FaultCode::Internal, format!("{} does not run in a jail", call.tool))),
     };

@@ -30,7 +30,7 @@ impl Anthropic {
             settings.headers.push(("anthropic-version".into(), VERSION.into()));
         }
         let header = |key: &Secret| (HeaderName::from_static("x-api-key"), key.expose().to_owned());
-        Server::new(settings, "/messages", header).map(Self)
+        Server::new(settings, ("/v1", "/messages"), header).map(Self)
     }
 }
 

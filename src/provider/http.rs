@@ -93,6 +93,8 @@ impl Settings {
 pub(super) trait Assembly: Send {
     /// The name of the wire, for errors.
     const WIRE: &'static str;
+    /// Whether the wire streams lines of JSON instead of server-sent events.
+    const LINES: bool = false;
 
     /// Takes one event of a stream.
     fn event(&mut self, event: &Event, show: &mut (dyn FnMut(Progress<'_>) + Send)) -> Result<(), Bad>;
@@ -134,10 +136,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Prepares requests to `path` beneath the base; `key` gives the header for a key.
-    pub(super) fn new(settings: Settings, path: &str, key: fn(&Secret) -> (HeaderName, String)) -> Result<Self, ProviderError> {
+    /// Prepares requests to `path` beneath the base, of which the path is `stem` where it has none; `key` gives the header for a key.
+    pub(super) fn new(
+        settings: Settings,
+        (stem, path): (&str, &str),
+        key: fn(&Secret) -> (HeaderName, String),
+    ) -> Result<Self, ProviderError> {
         let wrong = |what: String| ProviderError::Setting { what };
-        let url = address(&settings.base_url, path).map_err(wrong)?;
+        let url = address(&settings.base_url, stem, path).map_err(wrong)?;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (name, value) in &settings.headers {
@@ -203,6 +209,10 @@ impl Server {
         let response = match tokio::time::timeout(self.settings.silence, request).await {
             Err(_) => return Err(self.silent()),
             Ok(Err(error)) if error.is_timeout() => return Err(self.silent()),
+            // It was reached, and hung up.
+            Ok(Err(error)) if !error.is_connect() && !error.is_builder() => {
+                return Err(ProviderError::CutStream { url: self.shown.clone(), detail: self.words(&chain(&error)) });
+            }
             Ok(Err(error)) => return Err(ProviderError::Unreachable { url: self.shown.clone(), detail: self.words(&chain(&error)) }),
             Ok(Ok(response)) => response,
         };
@@ -210,7 +220,8 @@ impl Server {
             return Err(self.refusal(response).await);
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let streamed = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
+        let kind = kind.trim_start().to_ascii_lowercase();
+        let streamed = kind.starts_with("text/event-stream") || (A::LINES && kind.contains("ndjson"));
         if streamed { self.stream(response, assembly, show).await } else { self.body(response, assembly, show).await }
     }
 
@@ -220,7 +231,7 @@ impl Server {
         assembly: &mut A,
         show: &mut (dyn FnMut(Progress<'_>) + Send),
     ) -> Result<(), ProviderError> {
-        let mut decoder = Decoder::new(MAX_EVENT);
+        let mut decoder = if A::LINES { Decoder::lines(MAX_EVENT) } else { Decoder::new(MAX_EVENT) };
         let mut total = 0;
         let cut = |detail: String| ProviderError::CutStream { url: self.shown.clone(), detail };
         loop {
@@ -268,8 +279,10 @@ impl Server {
             }
         }
         // Some servers stream under another content type.
-        if [&b"data:"[..], b"event:", b": "].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
-            let mut decoder = Decoder::new(MAX_EVENT);
+        let events = [&b"data:"[..], b"event:", b": "].iter().any(|start| body.trim_ascii_start().starts_with(start));
+        let lines = A::LINES && body.trim_ascii().contains(&b'\n') && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err();
+        if events || lines {
+            let mut decoder = if lines { Decoder::lines(MAX_EVENT) } else { Decoder::new(MAX_EVENT) };
             let mut events = decoder.feed(&body).map_err(|TooLarge| self.too_large(MAX_EVENT))?;
             events.extend(decoder.end().map_err(|TooLarge| self.too_large(MAX_EVENT))?);
             for event in events {
@@ -343,14 +356,14 @@ impl Server {
     }
 }
 
-/// The address of a wire's path: `/v1` is put in where the base has no path of its own.
-fn address(base: &str, path: &str) -> Result<Url, String> {
+/// The address of a wire's path: the stem (`/v1`) is put in where the base has no path of its own.
+pub(super) fn address(base: &str, stem: &str, path: &str) -> Result<Url, String> {
     let mut url = Url::parse(base).map_err(|error| format!("the base URL is no address: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("the base URL has to begin with http:// or https://".into());
     }
     let stem = match url.path().trim_end_matches('/') {
-        "" => "/v1",
+        "" => stem,
         stem => stem,
     };
     let joined = if stem.ends_with(path) { stem.to_owned() } else { format!("{stem}{path}") };
@@ -435,7 +448,8 @@ mod tests {
     fn a_key_is_shown_by_nothing() {
         let mut settings = Settings::new("http://user:pa55@127.0.0.1:1/v1?q=pa55", "m");
         settings.key = Some(Secret::new(" sk-hidden\n"));
-        let server = Server::new(settings, "/x", |key| (reqwest::header::AUTHORIZATION, format!("Bearer {}", key.expose()))).unwrap();
+        let server =
+            Server::new(settings, ("/v1", "/x"), |key| (reqwest::header::AUTHORIZATION, format!("Bearer {}", key.expose()))).unwrap();
         assert!(!format!("{:?}", server.headers).contains("hidden"));
         assert!(!format!("{:?}", server.settings.key).contains("hidden"));
         assert_eq!(server.shown, "http://127.0.0.1:1/v1/x");
@@ -452,10 +466,10 @@ mod tests {
             ("http://host/openai/v1/chat", "http://host/openai/v1/chat"),
             ("http://host/api?version=1", "http://host/api/chat?version=1"),
         ] {
-            assert_eq!(address(base, "/chat").unwrap().as_str(), wanted);
+            assert_eq!(address(base, "/v1", "/chat").unwrap().as_str(), wanted);
         }
-        assert!(address("localhost:8080", "/chat").is_err());
-        assert!(address("file:///etc/passwd", "/chat").is_err());
+        assert!(address("localhost:8080", "/v1", "/chat").is_err());
+        assert!(address("file:///etc/passwd", "/v1", "/chat").is_err());
     }
 
     #[test]

@@ -1,19 +1,25 @@
 //! Talking to a model: messages and tool schemas go in, one [`Reply`] comes out.
 //!
-//! One file a wire: [`scripted`] (replies from a file), [`openai`] (chat completions) and [`anthropic`] (Messages) over [`http`]
-//! and [`sse`]. A further wire is one more file and one more line in [`WIRES`].
+//! One file a wire: [`scripted`] (replies from a file), and over [`http`] and [`sse`] [`openai`] (chat completions),
+//! [`anthropic`] (Messages), [`responses`] (OpenAI Responses) and [`ollama`] (its own API). A further wire is one more file and one
+//! more line in [`WIRES`]. [`catalog`] asks a server which models it has.
 //!
 //! A provider never knows what a tool does, opens no path of a workspace, sees no envelope and runs nothing. It never
 //! retries once a part of the reply was shown, and never puts a key into an error or a log.
 
 pub mod anthropic;
+pub mod catalog;
 pub mod error;
 pub mod http;
+pub mod ollama;
 pub mod openai;
+pub mod responses;
 pub mod scripted;
 pub mod sse;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wire_tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -33,23 +39,47 @@ pub struct Wire {
     pub base_url: &'static str,
     /// The variable in which people keep its key. It is read by the command line, never here.
     pub key_variable: &'static str,
+    /// Whether that server answers only with a key.
+    pub needs_key: bool,
+    /// Where a server lists its models: what stands in place of an empty path of the base, the path, and the field of the list.
+    pub list: (&'static str, &'static str, &'static str),
     /// Makes a provider.
     pub open: fn(Settings) -> Result<Box<dyn Provider>, ProviderError>,
 }
 
-/// The wires over HTTP. OpenAI Responses and Ollama's own API will be two more lines.
+/// The wires over HTTP.
 pub static WIRES: &[Wire] = &[
     Wire {
         name: "openai",
         base_url: "https://api.openai.com/v1",
         key_variable: "OPENAI_API_KEY",
+        needs_key: true,
+        list: ("/v1", "/models", "data"),
         open: |settings| Ok(Box::new(openai::OpenAi::new(settings)?)),
     },
     Wire {
         name: "anthropic",
         base_url: "https://api.anthropic.com/v1",
         key_variable: "ANTHROPIC_API_KEY",
+        needs_key: true,
+        list: ("/v1", "/models", "data"),
         open: |settings| Ok(Box::new(anthropic::Anthropic::new(settings)?)),
+    },
+    Wire {
+        name: "responses",
+        base_url: "https://api.openai.com/v1",
+        key_variable: "OPENAI_API_KEY",
+        needs_key: true,
+        list: ("/v1", "/models", "data"),
+        open: |settings| Ok(Box::new(responses::Responses::new(settings)?)),
+    },
+    Wire {
+        name: "ollama",
+        base_url: "http://127.0.0.1:11434",
+        key_variable: "OLLAMA_API_KEY",
+        needs_key: false,
+        list: ("/api", "/tags", "models"),
+        open: |settings| Ok(Box::new(ollama::Ollama::new(settings)?)),
     },
 ];
 

@@ -29,7 +29,7 @@ impl OpenAi {
     /// [`ProviderError::Setting`].
     pub fn new(settings: Settings) -> Result<Self, ProviderError> {
         let bearer = |key: &Secret| (AUTHORIZATION, format!("Bearer {}", key.expose()));
-        Server::new(settings, "/chat/completions", bearer).map(Self)
+        Server::new(settings, ("/v1", "/chat/completions"), bearer).map(Self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Server-sent events: bytes in any pieces in, events out.
+//! Server-sent events, or lines of JSON: bytes in any pieces in, events out.
 //!
 //! Line ends may be LF, CR LF or CR, also with a piece ending between the two; a BOM at the start is dropped; several `data`
 //! lines are one text. An event that the server did not end with an empty line before it closed is given by [`Decoder::end`].
@@ -24,13 +24,20 @@ pub struct Decoder {
     has_data: bool,
     after_cr: bool,
     first_line: bool,
+    /// Each line is an event by itself.
+    lines: bool,
     limit: usize,
 }
 
 impl Decoder {
     /// A decoder that takes events of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { line: Vec::new(), event: Event::default(), has_data: false, after_cr: false, first_line: true, limit }
+        Self { line: Vec::new(), event: Event::default(), has_data: false, after_cr: false, first_line: true, lines: false, limit }
+    }
+
+    /// A decoder that takes each line that is not empty for the data of one event.
+    pub fn lines(limit: usize) -> Self {
+        Self { lines: true, ..Self::new(limit) }
     }
 
     /// Takes a piece; gives the events that it completes.
@@ -67,8 +74,10 @@ impl Decoder {
     /// # Errors
     /// [`TooLarge`].
     pub fn end(mut self) -> Result<Option<Event>, TooLarge> {
-        if !self.line.is_empty() {
-            self.end_line()?;
+        if !self.line.is_empty()
+            && let Some(event) = self.end_line()?
+        {
+            return Ok(Some(event));
         }
         Ok(self.has_data.then_some(self.event))
     }
@@ -81,6 +90,10 @@ impl Decoder {
         self.check()?;
         let line = std::mem::take(&mut self.line);
         let line = if std::mem::take(&mut self.first_line) { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line) } else { &line };
+        if self.lines {
+            let data = String::from_utf8_lossy(line);
+            return Ok((!data.trim().is_empty()).then(|| Event { name: String::new(), data: data.into_owned() }));
+        }
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             return Ok(std::mem::take(&mut self.has_data).then_some(event));
@@ -140,6 +153,24 @@ mod tests {
             let wanted: Vec<(String, String)> = wanted.iter().map(|(name, data)| ((*name).into(), (*data).into())).collect();
             assert_eq!(decode(pieces), wanted, "{pieces:?}");
         }
+    }
+
+    #[test]
+    fn lines_are_events_by_themselves() {
+        let rows: [(&[&[u8]], &[&str]); 5] = [
+            (&[b"{\"a\":1}\n{\"b\":2}\n"], &["{\"a\":1}", "{\"b\":2}"]),
+            (&[b"\xef\xbb\xbf{\"a\":", b"1}\r", b"\n\r\n{}"], &["{\"a\":1}", "{}"]),
+            (&[b"\"\xc3", b"\xa4\"\n"], &["\"ä\""]),
+            (&[b"data: no field here\n"], &["data: no field here"]),
+            (&[b"\n \n"], &[]),
+        ];
+        for (pieces, wanted) in rows {
+            let mut decoder = Decoder::lines(1000);
+            let mut events: Vec<Event> = pieces.iter().flat_map(|piece| decoder.feed(piece).unwrap()).collect();
+            events.extend(decoder.end().unwrap());
+            assert_eq!(events.iter().map(|event| event.data.as_str()).collect::<Vec<_>>(), wanted, "{pieces:?}");
+        }
+        assert_eq!(Decoder::lines(100).feed(&[b'x'; 101]), Err(TooLarge));
     }
 
     #[test]

@@ -7,45 +7,45 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// One answer of the server: the bytes of a whole HTTP response, in pieces.
-type Answer = Vec<Vec<u8>>;
+pub(super) type Answer = Vec<Vec<u8>>;
 
-fn response(status: &str, headers: &str, body: &str) -> Answer {
+pub(super) fn response(status: &str, headers: &str, body: &str) -> Answer {
     let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
     vec![head.into_bytes(), body.as_bytes().to_vec()]
 }
 
-fn whole(body: &Value) -> Answer {
+pub(super) fn whole(body: &Value) -> Answer {
     response("200 OK", "content-type: application/json\r\n", &body.to_string())
 }
 
 /// A stream that ends with the connection, in pieces of seven bytes, so that events and characters are split.
-fn stream(body: &str) -> Answer {
+pub(super) fn stream(body: &str) -> Answer {
     let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n\r\n".to_vec();
     std::iter::once(head).chain(body.as_bytes().chunks(7).map(<[u8]>::to_vec)).collect()
 }
 
-fn events(list: &[Value]) -> String {
+pub(super) fn events(list: &[Value]) -> String {
     list.iter().map(|event| format!("data: {event}\n\n")).collect()
 }
 
 /// What came of a conversation with the server.
-struct Outcome {
-    reply: Result<Reply, ProviderError>,
+pub(super) struct Outcome {
+    pub(super) reply: Result<Reply, ProviderError>,
     /// What was shown.
-    shown: Vec<String>,
+    pub(super) shown: Vec<String>,
     /// The requests: head and body.
-    asked: Vec<(String, Value)>,
+    pub(super) asked: Vec<(String, Value)>,
 }
 
-struct Ask {
-    wire: &'static str,
-    stream: bool,
-    messages: Vec<Message>,
-    may_call: bool,
-    extra: Extra,
-    silence: Duration,
-    retries: u32,
-    patience: Duration,
+pub(super) struct Ask {
+    pub(super) wire: &'static str,
+    pub(super) stream: bool,
+    pub(super) messages: Vec<Message>,
+    pub(super) may_call: bool,
+    pub(super) extra: Extra,
+    pub(super) silence: Duration,
+    pub(super) retries: u32,
+    pub(super) patience: Duration,
 }
 
 impl Default for Ask {
@@ -64,12 +64,12 @@ impl Default for Ask {
 }
 
 impl Ask {
-    fn of(wire: &'static str) -> Self {
+    pub(super) fn of(wire: &'static str) -> Self {
         Self { wire, ..Self::default() }
     }
 
     /// Asks a server that gives these answers in turn, and then none.
-    fn at(self, answers: Vec<Answer>) -> Outcome {
+    pub(super) fn at(self, answers: Vec<Answer>) -> Outcome {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,7 +142,7 @@ fn chunk(delta: &Value, finish: Value) -> Value {
     json!({"id": "c-1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 }
 
-fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+pub(super) fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
     ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 

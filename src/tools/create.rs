@@ -52,7 +52,7 @@ impl Spec for Create {
     const ALIASES: &'static [&'static str] = &["sandbox_create", "create_file"];
     const ACCESS: Access = Access::Change;
     const CATEGORY: &'static str = "file";
-    const SUMMARY: &'static str = "Make a new file; refuses to overwrite.\nTo replace a file use write, to change it use edit.";
+    const SUMMARY: &'static str = "Make a new file; refuses to overwrite.\nTo replace a file use `write`. To change it use `edit`.";
     const EXAMPLE: &'static str = r#"{"path": "docs/notes.md", "content": "Notes\n"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] = &[
         ("file_path", "path"),

@@ -4,6 +4,7 @@
 //! runtime. Schema, prompt line, text-protocol signature, CLI, MCP listing and confinement class follow from its entry.
 
 pub mod args;
+pub mod attachment;
 pub mod bench;
 mod clock;
 pub mod copy;
@@ -425,7 +426,8 @@ impl<T: process::ProcessTool> AnyTool for ByProcess<T> {
     }
 }
 
-/// Finds a tool by its name or one of its aliases.
+/// Finds a tool by its name, or else by one of its aliases.
 pub fn find<'a>(tools: &[&'a dyn AnyTool], name: &str) -> Option<&'a dyn AnyTool> {
-    tools.iter().copied().find(|tool| tool.name() == name || tool.aliases().contains(&name))
+    let named = tools.iter().copied().find(|tool| tool.name() == name);
+    named.or_else(|| tools.iter().copied().find(|tool| tool.aliases().contains(&name)))
 }

@@ -113,8 +113,8 @@ impl Spec for SandboxBash {
     const CATEGORY: &'static str = "shell";
     const SUMMARY: &'static str = "Runs a bash script in the sandbox and returns its output and exit code.\n\
         The folder and exported variables last from call to call. There is no terminal and standard input is empty: give `stdin`, or \
-        options that ask nothing. What is still running when the script ends is ended too, unless `background` is true. To read, search or \
-        change files, prefer the file tools.";
+        options that ask nothing. What is still running when the script ends is ended too, unless `background` is true. To search files \
+        prefer `grep`. To read them prefer `read`. To change them prefer `edit`.";
     const EXAMPLE: &'static str = r#"{"command": "cargo test 2>&1 | tail -50", "timeout_ms": 300000}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] = &[
         ("cmd", "command"),

@@ -144,7 +144,7 @@ impl Spec for Write {
     const ACCESS: Access = Access::Change;
     const CATEGORY: &'static str = "file";
     const SUMMARY: &'static str = "Write a whole file, or append to one.\n\
-        The old content or the new one is there at any moment. Parent folders are made. For a change within a file use edit. \
+        The old content or the new one is there at any moment. Parent folders are made. For a change within a file use `edit`. \
         A file that changed since it was read is not overwritten: read it again, or give its current hash as expected_hash.";
     const EXAMPLE: &'static str = r#"{"path": "src/greet.py", "content": "print('hello')\n"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] = &[

@@ -5,6 +5,9 @@ use super::{CLOSE, Declared, OPEN};
 use crate::envelope::FaultCode;
 use serde_json::{Map, Value};
 
+/// The most arguments of one call.
+const ITEMS: usize = 1000;
+
 /// Arguments as they are written.
 #[derive(Debug)]
 pub(super) enum Args {
@@ -64,6 +67,7 @@ fn takes_string(schema: &Value) -> bool {
 
 /// Reads arguments from behind `(` to the end of the call, both closings included.
 pub(super) fn args(scan: &mut Scanner<'_>, shape: Option<&Shape<'_>>) -> Result<Args, Slip> {
+    scan.begin_call();
     scan.blanks();
     if scan.peek() == Some('{') {
         let object = scan.object(0)?;
@@ -103,6 +107,9 @@ pub(super) fn args(scan: &mut Scanner<'_>, shape: Option<&Shape<'_>>) -> Result<
             scan.blanks();
         }
         items.push(Item { key, value, at });
+        if items.len() > ITEMS {
+            return scan.slip(format!("a call has more than {ITEMS} arguments"));
+        }
         match scan.peek() {
             Some(',') => {
                 scan.bump();

@@ -8,14 +8,19 @@ use crate::envelope::{Fault, FaultCode};
 use crate::session::Call;
 use crate::tools::args::nearest;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// How many characters of the place of a fault are echoed.
 const ECHO: usize = 60;
+/// The most calls of one reply, those that are not run included. What follows them is not read.
+pub(super) const MOST: usize = 1000;
 
 pub(super) struct Reader<'a> {
     text: &'a str,
     tools: &'a [Declared],
+    /// The tools by their names and aliases.
+    called: HashMap<&'a str, &'a Declared>,
     scan: Scanner<'a>,
     pieces: Vec<Piece>,
     /// Where the prose that was not handed out yet begins.
@@ -28,6 +33,8 @@ pub(super) struct Reader<'a> {
     last_tick: Option<usize>,
     place: Place,
     calls: usize,
+    /// Calls, and what was refused.
+    delivered: usize,
 }
 
 /// A line and a column that only move forward, so that naming them for many faults is linear.
@@ -49,9 +56,16 @@ pub(super) enum Verdict {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, tools: &'a [Declared]) -> Self {
+        let mut called = HashMap::new();
+        for tool in tools {
+            for name in std::iter::once(&tool.name).chain(&tool.aliases) {
+                called.entry(name.as_str()).or_insert(tool);
+            }
+        }
         Self {
             text,
             tools,
+            called,
             scan: Scanner::new(text, 0),
             pieces: Vec::new(),
             prose: 0,
@@ -60,6 +74,7 @@ impl<'a> Reader<'a> {
             last_tick: None,
             place: Place { pos: 0, line: 1, column: 1 },
             calls: 0,
+            delivered: 0,
         }
     }
 
@@ -79,15 +94,14 @@ impl<'a> Reader<'a> {
                     self.fresh = false;
                 }
                 '[' if self.scan.rest().starts_with(OPEN) => self.marked(last_close),
-                '<' => self.tagged(),
+                '<' if recover::may_begin(self.scan.rest().as_bytes()) => self.tagged(),
                 c => {
                     self.scan.bump();
                     if self.fresh && c.is_whitespace() {
                         continue;
                     }
                     self.fresh = false;
-                    // Nothing but these can begin anything.
-                    self.scan.take_until(|byte| matches!(byte, b'\n' | b'`' | b'[' | b'<'));
+                    self.skip_prose();
                 }
             }
         }
@@ -95,10 +109,29 @@ impl<'a> Reader<'a> {
         (self.pieces, self.scan.steps)
     }
 
+    /// Goes to where the next thing can begin: a line, code, a call.
+    fn skip_prose(&mut self) {
+        let rest = self.scan.rest().as_bytes();
+        let begins = |at: &usize| match rest[*at] {
+            b'\n' | b'`' => true,
+            b'[' => rest.get(at + 1) == Some(&b'T') && rest[*at..].starts_with(OPEN.as_bytes()),
+            b'<' => recover::may_begin(&rest[*at..]),
+            _ => false,
+        };
+        let length = (0..rest.len()).find(begins).unwrap_or(rest.len());
+        self.scan.pos += length;
+        self.scan.steps += length;
+    }
+
     fn start_line(&mut self) {
         self.fresh = true;
         self.code = false;
         self.last_tick = None;
+        // Most lines are no fences, and this is asked of each.
+        let first = self.scan.rest().bytes().find(|byte| !matches!(byte, b' ' | b'\t'));
+        if !matches!(first, Some(b'`' | b'~')) {
+            return;
+        }
         let mut ahead = self.scan.clone();
         ahead.take(|c| c == ' ' || c == '\t');
         let Some(mark @ ('`' | '~')) = ahead.peek() else { return };
@@ -166,7 +199,7 @@ impl<'a> Reader<'a> {
     }
 
     fn find(&self, name: &str) -> Option<&'a Declared> {
-        self.tools.iter().find(|tool| tool.is_called(name))
+        self.called.get(name).copied()
     }
 
     /// Whether this place is within inline code: a backtick before it and one behind it, on its line.
@@ -280,6 +313,13 @@ impl<'a> Reader<'a> {
 
     fn deliver(&mut self, span: Range<usize>, verdict: Verdict) {
         self.hand_out_prose(span.start);
+        self.delivered += 1;
+        if self.delivered > MOST {
+            let what = format!("there are more than {MOST} calls in one reply");
+            let fault =
+                self.fault(span.start, FaultCode::MalformedCall, &what).hint("nothing from here on was run: make fewer calls at a time");
+            return self.end_with(span.start, fault);
+        }
         let piece = match verdict {
             Verdict::Call(tool, args) => {
                 self.calls += 1;
@@ -293,15 +333,19 @@ impl<'a> Reader<'a> {
                 let fault = self
                     .fault(at, FaultCode::MalformedCall, &what)
                     .hint("nothing from this call on was run: write it again, whole, with \\\" for a quote within quotes");
-                self.scan.pos = self.text.len();
-                self.prose = self.text.len();
-                self.pieces.push(Piece::Broken { fault, span: span.start..self.text.len() });
-                return;
+                return self.end_with(span.start, fault);
             }
         };
         self.pieces.push(piece);
         self.prose = span.end;
         self.fresh = true;
+    }
+
+    /// What begins here is not run, and nothing behind it is read.
+    fn end_with(&mut self, start: usize, fault: Fault) {
+        self.scan.pos = self.text.len();
+        self.prose = self.text.len();
+        self.pieces.push(Piece::Broken { fault, span: start..self.text.len() });
     }
 
     fn fault(&mut self, at: usize, code: FaultCode, what: &str) -> Fault {

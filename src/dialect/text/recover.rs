@@ -24,27 +24,41 @@ pub(super) enum Found {
 /// What may stand before `invoke` and `parameter` in a tag.
 pub(super) const PREFIXES: &[&str] = &["", concat!("ant", "ml:")];
 
+/// The other tags of a call, without a prefix and with one: its end, a parameter, the end of one.
+const TAGS: [[&str; 3]; 2] = [
+    ["</invoke>", "<parameter", "</parameter>"],
+    [concat!("</ant", "ml:invoke>"), concat!("<ant", "ml:parameter"), concat!("</ant", "ml:parameter>")],
+];
+/// The tag of a call.
+const INVOKE: &str = "invoke";
+
 /// The names under which a call's arguments are found.
 const ARGUMENTS: &[&str] = &["arguments", "args", "parameters", "input"];
 
+/// Whether a tag of a call may begin here. Prose is full of others, and this is asked of each.
+pub(super) fn may_begin(rest: &[u8]) -> bool {
+    matches!(rest.get(1..4), Some(b"too" | b"inv"))
+        || (rest.get(1) == Some(&PREFIXES[1].as_bytes()[0]) && rest[1..].starts_with(PREFIXES[1].as_bytes()))
+}
+
 /// Reads what stands at `<`. `None`: no tag of a call; the scanner has not moved.
 pub(super) fn tagged(scan: &mut Scanner<'_>, tools: &[Declared]) -> Option<Found> {
-    if !["<t", "<i", "<a"].iter().any(|tag| scan.rest().starts_with(tag)) {
+    if !may_begin(scan.rest().as_bytes()) {
         return None;
     }
     if scan.eat("<tool_call>") {
         return Some(tool_call(scan, tools));
     }
-    for prefix in PREFIXES {
-        let tag = format!("<{prefix}invoke");
-        if scan.eat(&tag) {
-            return Some(invoke(scan, tools, prefix));
-        }
-    }
-    None
+    let inside = scan.rest().get(1..).unwrap_or_default();
+    let prefix = PREFIXES.iter().find(|prefix| inside.strip_prefix(**prefix).is_some_and(|inside| inside.starts_with(INVOKE)))?;
+    let length = 1 + prefix.len() + INVOKE.len();
+    scan.pos += length;
+    scan.steps += length;
+    Some(invoke(scan, tools, prefix))
 }
 
 fn tool_call(scan: &mut Scanner<'_>, tools: &[Declared]) -> Found {
+    scan.begin_call();
     scan.blanks();
     if scan.peek().is_none() {
         return Found::CutOff;
@@ -108,19 +122,18 @@ fn called(mut object: Map<String, Value>) -> Option<(String, Value)> {
 
 fn invoke(scan: &mut Scanner<'_>, tools: &[Declared], prefix: &str) -> Found {
     let Some(name) = named(scan) else { return if scan.peek().is_none() { Found::CutOff } else { Found::Prose } };
-    let (close, open_parameter, close_parameter) =
-        (format!("</{prefix}invoke>"), format!("<{prefix}parameter"), format!("</{prefix}parameter>"));
+    let [close, open_parameter, close_parameter] = if prefix.is_empty() { TAGS[0] } else { TAGS[1] };
     let mut args = Map::new();
     loop {
         scan.blanks();
-        if scan.eat(&close) {
+        if scan.eat(close) {
             return known(name, Value::Object(args), tools);
         }
         let at = scan.pos;
         let slip = |at, what: &str| Found::Slipped(Slip { at, what: what.into() });
-        if scan.eat(&open_parameter) {
+        if scan.eat(open_parameter) {
             let Some(key) = named(scan) else { return slip(scan.pos, "a parameter has no name") };
-            let Some(text) = scan.until(&close_parameter) else { return slip(at, "the parameter that begins here is not closed") };
+            let Some(text) = scan.until(close_parameter) else { return slip(at, "the parameter that begins here is not closed") };
             if args.insert(key, text.into()).is_some() {
                 return slip(at, "a parameter is given twice");
             }
@@ -159,7 +172,7 @@ fn named(scan: &mut Scanner<'_>) -> Option<String> {
 
 /// Whether a fence with this info string may hold a call.
 pub(super) fn is_call_fence(info: &str) -> bool {
-    matches!(info.to_ascii_lowercase().as_str(), "" | "json" | "tool" | "tool_call" | "tool_code" | "tool_use" | "function_call")
+    ["", "json", "tool", "tool_call", "tool_code", "tool_use", "function_call"].iter().any(|known| info.eq_ignore_ascii_case(known))
 }
 
 /// The call of a known tool that is the whole content of a fence.

@@ -6,6 +6,8 @@ use serde_json::{Map, Number, Value};
 
 /// How deep lists and objects may be nested.
 const DEPTH: usize = 64;
+/// The most values of one call, those within lists and objects included.
+pub(super) const VALUES: usize = 20_000;
 
 /// Where the form of a call is broken, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +26,8 @@ pub(super) struct Scanner<'a> {
     pub(super) pos: usize,
     /// How many bytes were looked at.
     pub(super) steps: usize,
+    /// Values of the call so far.
+    values: usize,
 }
 
 /// Whether a character may stand in the name of a tool or a key.
@@ -55,7 +59,7 @@ pub(super) fn opens_string(c: char) -> bool {
 
 impl<'a> Scanner<'a> {
     pub(super) fn new(text: &'a str, pos: usize) -> Self {
-        Self { text, pos, steps: 0 }
+        Self { text, pos, steps: 0, values: 0 }
     }
 
     /// What comes next.
@@ -76,11 +80,11 @@ impl<'a> Scanner<'a> {
 
     /// Takes what fits; gives it.
     pub(super) fn take(&mut self, fits: impl Fn(char) -> bool) -> &'a str {
-        let start = self.pos;
-        while self.peek().is_some_and(&fits) {
-            self.bump();
-        }
-        self.text.get(start..self.pos).unwrap_or_default()
+        let rest = self.rest();
+        let length = rest.char_indices().find(|(_, c)| !fits(*c)).map_or(rest.len(), |(at, _)| at);
+        self.pos += length;
+        self.steps += length;
+        rest.get(..length).unwrap_or_default()
     }
 
     /// Takes everything before the first ASCII byte that stops.
@@ -122,10 +126,24 @@ impl<'a> Scanner<'a> {
         Err(Slip { at: self.pos, what: what.into() })
     }
 
+    /// A call begins.
+    pub(super) fn begin_call(&mut self) {
+        self.values = 0;
+    }
+
+    /// One value more.
+    fn count(&mut self) -> Result<(), Slip> {
+        self.values += 1;
+        if self.values > VALUES { self.slip(format!("a call has more than {VALUES} values")) } else { Ok(()) }
+    }
+
     /// A value where an item may stand: bare words are strings.
     pub(super) fn value(&mut self) -> Result<Value, Slip> {
+        if let Some('{' | '[') = self.peek() {
+            return self.json(0);
+        }
+        self.count()?;
         match self.peek() {
-            Some('{' | '[') => self.json(0),
             Some(c) if opens_string(c) => self.quoted().map(Value::String),
             _ => {
                 let word = self.word();
@@ -150,6 +168,7 @@ impl<'a> Scanner<'a> {
         if depth == DEPTH {
             return self.slip(format!("lists and objects are nested more than {DEPTH} deep"));
         }
+        self.count()?;
         match self.peek() {
             Some('{') => self.object(depth).map(Value::Object),
             Some('[') => self.list(depth),

@@ -133,7 +133,7 @@ pub fn results(answers: &[(Call, Answer)], nonce: &str) -> String {
     text
 }
 
-/// A text in which nothing is a call and nothing bears the nonce.
+/// A text in which nothing is a call and nothing bears the nonce: a `~` is put into each.
 pub fn neutral(text: &str, nonce: &str) -> String {
     let mut text = text.to_owned();
     let tags = recover::PREFIXES.iter().flat_map(|prefix| [format!("<{prefix}invoke"), format!("</{prefix}invoke")]);

@@ -331,6 +331,34 @@ fn calls_are_numbered_and_spans_name_their_bytes() {
     assert_eq!(found, [("text-1".into(), "[TOOL] read(\"a\") [/TOOL]".into()), ("text-2".into(), "[TOOL] read(\"c\") [/TOOL]".into())]);
 }
 
+#[test]
+fn a_reply_of_too_many_calls_ends_where_they_are_too_many() {
+    let one = "[TOOL] read(\"a\") [/TOOL]\n";
+    let pieces = parse(&one.repeat(read::MOST), TOOLS);
+    assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Call { .. })).count(), read::MOST);
+    for more in [one, "[TOOL] raed() [/TOOL]", "<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>"] {
+        let text = one.repeat(read::MOST) + &more.repeat(50);
+        let seen = seen(&text);
+        assert_eq!(seen.len(), read::MOST + 1);
+        assert!(
+            matches!(seen.last(), Some(Seen::Broken(FaultCode::MalformedCall, line, 1)) if *line == read::MOST as u64 + 1),
+            "{:?}",
+            seen.last()
+        );
+    }
+}
+
+#[test]
+fn a_call_of_too_many_values_is_not_run() {
+    let broken = |text: &str| assert!(matches!(&seen(text)[..], [Seen::Broken(FaultCode::MalformedCall, ..)]), "{}", &text[..40]);
+    broken(&format!("[TOOL] read({}1) [/TOOL]", "1,".repeat(1000)));
+    broken(&format!("[TOOL] edit(\"a\", [{}1]) [/TOOL]", "1,".repeat(scan::VALUES)));
+    broken(&format!("<tool_call>{{\"name\":\"read\",\"arguments\":{{\"path\":[{}1]}}}}</tool_call>", "[],".repeat(scan::VALUES)));
+    // What one call takes is not taken from the next.
+    let list = format!("[TOOL] edit(\"a\", [{}1]) [/TOOL]\n", "1,".repeat(scan::VALUES - 3));
+    assert!(seen(&list.repeat(3)).iter().all(|seen| matches!(seen, Seen::Call(..))));
+}
+
 fn value() -> impl Strategy<Value = Value> {
     let text = prop_oneof![
         any::<String>(),

@@ -69,7 +69,7 @@ process_spec!(
     Facts,
     "process_start",
     "Starts a process (a server, a watcher) that goes on running between calls, and returns its id.\n\
-     With `ready` it waits until a port is open or the output matches. It ends with the session, or by process_stop.",
+     With `ready` it waits until a port is open or the output matches. It ends with the session. `process_stop` ends it sooner.",
     r#"{"command": "python3 -m http.server 8123", "ready": {"port": 8123}}"#
 );
 
@@ -126,7 +126,7 @@ pub struct ProcessOutput;
 /// The arguments of [`ProcessOutput`].
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Output {
-    /// The id that process_start gave.
+    /// The id of the process.
     id: String,
     /// The first byte to show. Unless given: what no call has shown yet.
     #[serde(default)]
@@ -161,7 +161,7 @@ pub struct ProcessInput;
 /// The arguments of [`ProcessInput`].
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The id that process_start gave.
+    /// The id of the process.
     id: String,
     /// What to write to its standard input, as it is: a line needs its line end.
     #[serde(default)]
@@ -196,7 +196,7 @@ pub struct ProcessStop;
 /// The arguments of [`ProcessStop`].
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Stop {
-    /// The id that process_start gave.
+    /// The id of the process.
     id: String,
 }
 

@@ -1,0 +1,98 @@
+//! `bailiwick models list, explain`: what is known of models, and which line says so.
+
+use super::say_fault;
+use crate::agent::budget::dollars;
+use crate::agent::models::Models as Known;
+use crate::envelope::{Fault, FaultCode};
+use crate::exit_code::ExitCode;
+use clap::Subcommand;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(super) struct Models {
+    #[command(subcommand)]
+    verb: Verb,
+    /// A file that is asked before the built-in one [default: bailiwick/models.toml in the configuration folder]
+    #[arg(long, value_name = "FILE", global = true)]
+    models: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Every entry, in the order in which they are asked
+    List,
+    /// What is known of one model, and which line decided each part of it
+    Explain {
+        /// The model as `--model` takes it: openai:gpt-5, ollama:llama3.2:3b
+        name: String,
+    },
+}
+
+impl Models {
+    pub(super) fn run(self, json: bool) -> ExitCode {
+        match models(self.models.as_deref()).map(|models| self.verb.show(&models, json)) {
+            Ok(()) => ExitCode::Done,
+            Err(fault) => {
+                say_fault(&fault);
+                ExitCode::Usage
+            }
+        }
+    }
+}
+
+impl Verb {
+    fn show(&self, models: &Known, json: bool) {
+        match self {
+            Self::List if json => anstream::println!("{:#}", json!(models.list())),
+            Self::List => {
+                for entry in models.list() {
+                    let mut says: Vec<String> = Vec::new();
+                    says.extend(entry.tools.map(|tools| if tools { "native calls".into() } else { "text protocol".into() }));
+                    says.extend(
+                        entry.scopes.iter().map(|(scope, able)| format!("{} {}", scope.as_str(), if *able { "yes" } else { "no" })),
+                    );
+                    says.extend(entry.price.map(|price| format!("{} / {}", dollars(price.input), dollars(price.output))));
+                    says.extend(entry.context.map(|tokens| format!("{tokens} tokens")));
+                    says.extend(entry.default.then(|| "default".into()));
+                    anstream::println!("{}: {}  ({}:{})", entry.r#match.join(", "), says.join(", "), entry.file, entry.line);
+                }
+            }
+            Self::Explain { name } => {
+                let known = models.decide(name);
+                if json {
+                    anstream::println!("{:#}", json!({ "name": name, "reasons": known.reasons }));
+                    return;
+                }
+                for reason in known.reasons {
+                    let by = match reason.decided_by {
+                        Some(line) => format!("{}:{}, match {:?}", line.file, line.line, line.pattern),
+                        None => "no line speaks of it".into(),
+                    };
+                    anstream::println!("{:<22} {:<40} {by}", reason.field, reason.value);
+                }
+            }
+        }
+    }
+}
+
+/// What is known of models: the person's file, where there is one, before what is built in.
+pub(super) fn models(named: Option<&Path>) -> Result<Known, Fault> {
+    let built_in = Known::embedded()?;
+    let file = match named {
+        Some(file) => file.to_path_buf(),
+        None => match configuration() {
+            Some(file) if file.is_file() => file,
+            _ => return Ok(built_in),
+        },
+    };
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| Fault::new(FaultCode::InvalidArguments, format!("--models {}: {error}", file.display())))?;
+    built_in.with_file(&file.display().to_string(), &text)
+}
+
+fn configuration() -> Option<PathBuf> {
+    let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    var("XDG_CONFIG_HOME").or_else(|| var("HOME").map(|home| home.join(".config"))).map(|folder| folder.join("bailiwick/models.toml"))
+}
