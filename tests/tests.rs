@@ -19,6 +19,7 @@ mod protected;
 mod races;
 mod real_input;
 mod refusals;
+mod runs;
 mod space;
 mod stage;
 mod tool_cases;

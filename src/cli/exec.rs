@@ -86,7 +86,7 @@ impl Exec {
             }
         };
         for undone in guard.map(Once::end).transpose()?.into_iter().flatten() {
-            anstream::eprintln!("bailiwick: {undone}");
+            say!("bailiwick: {undone}");
         }
         if wire::wait_readable(&waiting.launch, 0) == Ok(true)
             && let Ok(Some((why, _))) = wire::receive::<NotStarted>(waiting.launch.as_fd())
@@ -99,10 +99,10 @@ impl Exec {
             });
         }
         if let Some(limit) = crate::session::limit_met(&ended, &setup.charter().limits) {
-            anstream::eprintln!("bailiwick: the program met its limit of {limit}");
+            say!("bailiwick: the program met its limit of {limit}");
         }
         if !ended.killed.is_empty() {
-            anstream::eprintln!("bailiwick: ended what the program left running: {}", ended.killed.join("; "));
+            say!("bailiwick: ended what the program left running: {}", ended.killed.join("; "));
         }
         Ok(ended.exit_code.unwrap_or_else(|| 128 + ended.signal.unwrap_or(0)))
     }

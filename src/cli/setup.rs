@@ -3,7 +3,7 @@
 use super::Common;
 use super::journal::Journal;
 use crate::envelope::{Fault, FaultCode};
-use crate::policy::file::Policy;
+use crate::policy::file::{Policy, Trust};
 use crate::policy::home::{clear, furnish, hold, sweep};
 use crate::policy::image::Dropped;
 use crate::policy::resolve::{Resolved, resolve};
@@ -31,6 +31,8 @@ pub struct Asked {
     pub allow_degraded: Vec<String>,
     /// Make no namespaces, as on a machine where none starts.
     pub without_namespaces: bool,
+    /// Leave the project's own policy file alone: the tree is not trusted, nothing of it is loaded.
+    pub ignore_project: bool,
 }
 
 /// A resolved charter with its session folder, which is removed when this is dropped. Drop the session (or the warden) first.
@@ -103,7 +105,7 @@ impl Setup {
         resolved.charter.namespaces = !asked.without_namespaces;
         // The project's own file may only tighten.
         let project = RelPath::from_relative(PROJECT_FILE);
-        if base.lstat(&project).is_ok() {
+        if !asked.ignore_project && resolved.trust() != Trust::Fork && base.lstat(&project).is_ok() {
             let loaded = base.load(&project, MOST_POLICY)?;
             let text = String::from_utf8(loaded.bytes).map_err(|_| {
                 Fault::new(FaultCode::InvalidPolicy, format!("{PROJECT_FILE} is not UTF-8")).hint("a policy is a TOML file")

@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The folders of a session. Commands write to the first three; `spool` and `own` are ours.
 const FOLDERS: &[&str] = &["home", "home/.config", "home/.local", "home/.local/share", "home/.local/state", "tmp", "cache", "spool", "own"];
@@ -137,6 +138,12 @@ fn hand_over(charter: &Charter, here: &Surroundings) -> Step {
 /// The name of the file whose lock says that a session is alive.
 const LOCK: &str = "lock";
 
+/// The name of the file that says which run a session is of. A dead session with one is left for [`dead`], for a while.
+pub const RECORD: &str = "run.json";
+
+/// How long the session of a killed run is kept for its patch.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// Holds a session's folder: while the returned lock is held (a kill lets go of it), [`sweep`] leaves the folder alone.
 ///
 /// # Errors
@@ -150,9 +157,15 @@ pub fn hold(charter: &Charter) -> Result<Flock<File>, Fault> {
     Ok(held)
 }
 
-/// Removes what killed sessions of the same user left beside a session's folder. What cannot be removed is left.
+/// Removes what killed sessions of the same user left beside a session's folder, but those of runs whose patch is not made yet.
+/// What cannot be removed is left.
 pub fn sweep(charter: &Charter, uid: u32) {
-    let Some(entries) = charter.session_dir.parent().and_then(|parent| fs::read_dir(parent).ok()) else { return };
+    dead(charter, uid).into_iter().filter(|dead| !dead.may_be_salvaged()).for_each(Dead::remove);
+}
+
+fn dead(charter: &Charter, uid: u32) -> Vec<Dead> {
+    let mut found = Vec::new();
+    let Some(entries) = charter.session_dir.parent().and_then(|parent| fs::read_dir(parent).ok()) else { return found };
     for entry in entries.flatten() {
         let named = entry.file_name().to_str().is_some_and(|name| {
             name.strip_prefix("bailiwick-").is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -163,10 +176,44 @@ pub fn sweep(charter: &Charter, uid: u32) {
         }
         // No lock file yet: it is being furnished, or the furnishing was killed; the next boot clears that.
         let lock = fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path().join(LOCK));
-        if let Ok(Ok(_dead)) = lock.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
-            let _ = remove(&entry.path());
+        if let Ok(Ok(dead)) = lock.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+            found.push(Dead { folder: entry.path(), _lock: dead });
         }
     }
+    found
+}
+
+/// The folder of a session whose process was killed. Nobody else takes it while this lives.
+#[derive(Debug)]
+pub struct Dead {
+    /// The folder.
+    pub folder: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Dead {
+    /// Removes the folder. What cannot be removed is left.
+    pub fn remove(self) {
+        let _ = remove(&self.folder);
+    }
+
+    fn may_be_salvaged(&self) -> bool {
+        let meta = fs::symlink_metadata(self.folder.join(RECORD));
+        meta.is_ok_and(|meta| meta.modified().is_ok_and(|then| then.elapsed().is_ok_and(|age| age < KEPT)))
+    }
+}
+
+/// The killed sessions that were runs, of the same user, beside a session's folder.
+pub fn dead_runs(charter: &Charter, uid: u32) -> Vec<Dead> {
+    dead(charter, uid).into_iter().filter(|dead| dead.folder.join(RECORD).symlink_metadata().is_ok()).collect()
+}
+
+/// Removes a tree of ours that commands may have written in, folders that they made read-only included.
+///
+/// # Errors
+/// `io_error` when something could not be removed.
+pub fn remove_tree(folder: &Path) -> Result<(), Fault> {
+    remove(folder)
 }
 
 /// Removes a session's folder with all that commands left in it, folders that they made read-only included.
