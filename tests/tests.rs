@@ -6,6 +6,7 @@
 
 mod as_user;
 mod background;
+mod ci;
 mod clipping;
 mod compatibility;
 mod contract;
