@@ -6,6 +6,7 @@
 
 mod as_user;
 mod background;
+mod browser;
 mod ci;
 mod clipping;
 mod compatibility;
