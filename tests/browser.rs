@@ -118,9 +118,6 @@ fn shell_quoted(text: &str) -> String {
 #[test]
 fn a_transcript_full_of_markup_runs_nothing_and_fits_a_phone() {
     let Some(chromium) = chromium() else { crate::skip!("no chromium; apt-get install chromium") };
-    if std::env::var_os("BAILIWICK_TEST_EXE").is_some() {
-        crate::skip!("the browser is not asked a second time");
-    }
     let place = hostile();
     let page = report(&place);
     // That the mark would be seen: a page that does not escape.
@@ -154,9 +151,6 @@ fn a_transcript_full_of_markup_runs_nothing_and_fits_a_phone() {
 #[test]
 fn five_thousand_events_stay_usable() {
     let Some(chromium) = chromium() else { crate::skip!("no chromium; apt-get install chromium") };
-    if std::env::var_os("BAILIWICK_TEST_EXE").is_some() {
-        crate::skip!("the browser is not asked a second time");
-    }
     let place = Place::new(&[("a", "one\n")]);
     let output = place.run(&[calls(&[("read", json!({"path": "a"}))]), json!({"text": "Done."})], &[]);
     assert_eq!(output.status.code(), Some(0));

@@ -127,7 +127,7 @@ fn what_a_strangers_event_brings_is_not_loaded_and_a_failure_is_one() {
         let (done, outputs) = act(&place, &place.space.ws(), &with, event, name);
         assert_eq!((done.last().unwrap().status.code(), outputs["exit-code"].as_str()), (Some(1), "1"), "{}", said(&done));
         assert_eq!(outputs["changed"], "false");
-        let transcript = fs::read_to_string(place.space.path("temp/bailiwick-run/transcript.jsonl")).unwrap();
+        let transcript = fs::read_to_string(Path::new(&outputs["folder"]).join("transcript.jsonl")).unwrap();
         assert_eq!(transcript.contains("MAGIC-WORD"), loaded, "{event} as {name}");
     }
 }

@@ -897,3 +897,89 @@ fn the_patch_of_any_run_gives_the_same_tree_and_the_index_is_left_alone() {
         applies(&place, &ignored);
     }
 }
+
+#[test]
+fn nothing_that_the_repository_configures_runs_through_us() {
+    let place = Place::new(&[("a.txt", "one\r\n"), (".gitattributes", "*.txt filter=trap diff=trap text eol=lf ident\n")]);
+    let ran = place.space.path("ran");
+    let trap = format!("touch {}; cat", ran.display());
+    let keys =
+        ["filter.trap.clean", "filter.trap.smudge", "filter.trap.process", "diff.trap.command", "diff.trap.textconv", "diff.external"];
+    for key in keys.into_iter().chain(["core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "uploadpack.packObjectsHook"]) {
+        place.git(&["config", key, &trap]);
+    }
+    for hook in ["post-index-change", "pre-commit", "post-checkout", "reference-transaction", "fsmonitor-watchman", "pre-applypatch"] {
+        let hook = place.space.ws().join(".git/hooks").join(hook);
+        fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        fs::write(&hook, format!("#!/bin/sh\n{trap}\n")).unwrap();
+        fs::set_permissions(hook, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(place.space.ws().join("a.txt"), "three\r\n").unwrap();
+    let _ = Command::new("git").args(["-c", "safe.directory=*", "status"]).current_dir(place.space.ws()).output();
+    fs::remove_file(&ran).expect("the traps spring for an ordinary git");
+    let lines = [calls(&[("write", json!({"path": "a.txt", "content": "two\r\n"}))]), says("Done.")];
+    for mode in [vec![], vec!["--workspace-mode", "copy"]] {
+        let _ = fs::remove_dir_all(place.out());
+        let output = place.run(&lines, &mode);
+        assert_eq!(code(output.status), 0, "{}", stderr(&output));
+        assert!(!ran.exists(), "a program of the repository ran");
+    }
+    let output = place.space.run(["replay", &place.out().display().to_string()]);
+    assert!(!ran.exists(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_tree_without_git_has_a_patch_too() {
+    let place = Place::new(&[("a", "one\n"), ("d/b", "x\n")]);
+    fs::remove_dir_all(place.space.ws().join(".git")).unwrap();
+    let kept = place.space.path("kept");
+    let copied = Command::new("cp").args(["-a", &place.space.ws().display().to_string(), &kept.display().to_string()]).status().unwrap();
+    assert!(copied.success());
+    let output = place.run(&[calls(&[bash("echo two > a; rm d/b; printf new > 'n w'; chmod +x 'n w'; ln -s a l")]), says("Done.")], &[]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    check(&place, 0);
+    assert!(!place.space.ws().join(".git").exists());
+    git(&kept, &["apply", "--whitespace=nowarn", &place.out().join("changes.patch").display().to_string()]);
+    assert_eq!(tree(&kept), tree(&place.space.ws()));
+}
+
+/// Runs a program for which `landlock_create_ruleset` (444) does not exist.
+const WITHOUT_LANDLOCK: &str = r"
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 95), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack('HP', len(steps), ctypes.addressof(code)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn what_cannot_start_leaves_a_result_and_its_own_code() {
+    let place = Place::new(&[("a", "one\n")]);
+    let output = place.run(&[says("Done.")], &["--deny", "no_such_tool"]);
+    assert_eq!(code(output.status), 2, "{}", stderr(&output));
+    assert_eq!(place.result()["message"].as_str().unwrap().split(':').next(), Some("invalid_policy"));
+    assert_eq!(place.events().last().unwrap()["result"], place.result());
+
+    // A kernel without Landlock, as this process sees it: the call is answered with EOPNOTSUPP.
+    if has("python3") {
+        fs::remove_dir_all(place.out()).unwrap();
+        let command = place.command(&[says("Done.")], &[]);
+        let mut blind = Command::new("python3");
+        blind.arg("-c").arg(WITHOUT_LANDLOCK).arg(command.get_program()).args(command.get_args()).current_dir(place.space.ws());
+        blind.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = blind.output().unwrap();
+        assert_eq!(code(output.status), 3, "{}", stderr(&output));
+        assert_eq!((&place.result()["exit_code"], &place.result()["turns"]), (&json!(3), &json!(0)));
+        assert_eq!(place.events().last().unwrap()["result"], place.result());
+    }
+    let place = Place::new(&[("a", "one\n")]);
+    let inside = place.space.ws().join("out").display().to_string();
+    let model = place.script(&[says("x")]);
+    assert_eq!(code(place.space.run(["run", "x", "-m", &model, "--out", &inside]).status), 2);
+    assert_eq!(code(place.space.run(["run", "x", "-m", "nothing:x"]).status), 2);
+    assert_eq!(code(place.space.run(["run", "-m", &model]).status), 2);
+    assert_eq!(code(place.space.run(["run", "x", "-m", &model, "--max-cost", "1"]).status), 2);
+    assert_eq!(code(place.space.run(["run", "--resume", &inside]).status), 1, "there is nothing to resume");
+}

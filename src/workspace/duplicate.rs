@@ -4,7 +4,7 @@
 //! it copies. Blocks are shared where the file system can.
 
 use super::RelPath;
-use super::base_dir::{BaseDir, fault};
+use super::base_dir::{BaseDir, fault, io_fault};
 use super::copying::{content, names};
 use super::dir::Kind;
 use super::locate::open_name;
@@ -13,13 +13,16 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, UtimensatFlags, fchmod, fstatat, futimens, mkdirat, utimensat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{Gid, Uid, fchown, fchownat, geteuid, symlinkat};
+use nix::unistd::{Gid, Uid, fchown, fchownat, getegid, geteuid, symlinkat};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Files up to this many bytes are read and written; larger ones are cloned where that works.
+const SMALL: u64 = 16 * 1024;
 /// How deep a tree may be; each level holds two descriptors.
 const DEPTH: usize = 200;
 /// Paths that are named when they were left out; more are counted.
@@ -66,7 +69,9 @@ pub fn duplicate(base: &BaseDir, to: &Path, go_on: &mut dyn FnMut(&Duplicated) -
     let from = base.open_dir(&top)?;
     let target = BaseDir::open(to)?.open_dir(&top)?;
     let until = Instant::now() + NO_HURRY;
-    let mut work = Work { done: Duplicated::default(), go_on, until, keep_owner: geteuid().is_root() };
+    let (uid, gid) = (geteuid(), getegid());
+    let owner = (uid.as_raw(), gid.as_raw());
+    let mut work = Work { done: Duplicated::default(), go_on, until, keep_owner: uid.is_root(), owner };
     work.folder(from.as_fd(), target.as_fd(), &top, 0)?;
     let meta = nix::sys::stat::fstat(&from).map_err(|errno| fault(errno, &top))?;
     work.dress(&target, &meta, &top)?;
@@ -78,6 +83,8 @@ struct Work<'a> {
     go_on: &'a mut dyn FnMut(&Duplicated) -> bool,
     until: Instant,
     keep_owner: bool,
+    /// Who owns what we make.
+    owner: (u32, u32),
 }
 
 impl Work<'_> {
@@ -138,7 +145,10 @@ impl Work<'_> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let how = OpenHow::new().flags(flags).mode(Mode::S_IRUSR | Mode::S_IWUSR).resolve(ResolveFlag::RESOLVE_BENEATH);
         let target = File::from(openat2(to, name, how).map_err(|errno| fault(errno, path))?);
-        let (bytes, shared) = content(&source, &target, self.until).map_err(|errno| fault(errno, path))?;
+        let (bytes, shared) = match u64::try_from(meta.st_size) {
+            Ok(size) if size <= SMALL => (small(&source, &target).map_err(|error| io_fault(&error, path))?, false),
+            _ => content(&source, &target, self.until).map_err(|errno| fault(errno, path))?,
+        };
         self.dress(&target, &meta, path)?;
         self.done.files += 1;
         self.done.bytes += bytes;
@@ -165,12 +175,28 @@ impl Work<'_> {
     /// Owner, mode and times, in the order in which none undoes another.
     fn dress(&self, target: impl AsFd, meta: &FileStat, path: &RelPath) -> Result<(), Fault> {
         let target = target.as_fd();
-        if self.keep_owner {
+        if self.keep_owner && (meta.st_uid, meta.st_gid) != self.owner {
             fchown(target, Some(Uid::from_raw(meta.st_uid)), Some(Gid::from_raw(meta.st_gid))).map_err(|errno| fault(errno, path))?;
         }
         fchmod(target, Mode::from_bits_truncate(meta.st_mode & 0o777)).map_err(|errno| fault(errno, path))?;
         futimens(target, &accessed(meta), &modified(meta))
             .or_else(|errno| if errno == Errno::EPERM { Ok(()) } else { Err(fault(errno, path)) })
+    }
+}
+
+/// Copies a file that is hardly worth a look at its holes, or blocks to be shared. Returns its size.
+fn small(mut source: &File, mut target: &File) -> std::io::Result<u64> {
+    let mut buffer = [0; 16 * 1024];
+    let mut size = 0;
+    loop {
+        let read = match source.read(&mut buffer) {
+            Ok(0) => return Ok(size),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        target.write_all(&buffer[..read])?;
+        size += read as u64;
     }
 }
 
