@@ -386,19 +386,60 @@ fn a_signal_at_any_moment_leaves_everything_whole_and_no_process() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_and_a_hang_up_is_one() {
+fn two_signals_at_once_are_one_and_a_hang_up_is_one_too() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
+    for (signals, exit) in [(vec![Signal::SIGHUP], 129), (vec![Signal::SIGINT, Signal::SIGTERM], 130)] {
+        let place = Place::new(&[("a", "one\n")]);
+        let word = format!("{}7", std::process::id());
+        let child = started(&place, &word, Duration::ZERO);
+        until("the last call", || fs::read_to_string(place.transcript()).unwrap_or_default().contains(&format!("sleep 60.{word}\"}}")));
+        for signal in signals {
+            kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(output.status), exit, "{}", stderr(&output));
+        assert!(check(&place, exit)["patch_error"].is_null());
+        applies(&place, &[]);
+    }
+}
+
+#[test]
+fn what_was_at_work_writes_no_more_when_the_patch_is_made() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    for round in 0..4 {
+        let place = Place::new(&[("a", "one\n")]);
+        let busy = "for k in 1 2 3; do (i=0; while :; do i=$((i+1)); echo $i > f$k-$((i%40)); done) & done; setsid bash -c 'while :; do date +%N > g; done' & wait";
+        let lines = [calls(&[("process_start", json!({"command": "while :; do date +%N > h; sleep 0.01; done"}))]), calls(&[bash(busy)])];
+        let more: &[&str] = if round == 3 { &["--time-limit", "3"] } else { &[] };
+        let child = place.command(&lines, more).stderr(Stdio::piped()).spawn().unwrap();
+        until("it is busy", || place.space.ws().join("g").exists() && place.space.ws().join("f3-30").exists());
+        let exit = if round == 3 {
+            5
+        } else {
+            kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+            143
+        };
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(output.status), exit, "{}", stderr(&output));
+        check(&place, exit);
+        applies(&place, &[]);
+    }
+}
+
+#[test]
+fn a_copy_never_takes_what_is_there_for_its_own() {
+    // The folder for what a run leaves is the one that holds the workspace.
     let place = Place::new(&[("a", "one\n")]);
-    let word = format!("{}7", std::process::id());
-    let child = started(&place, &word, Duration::ZERO);
-    until("the last call", || fs::read_to_string(place.transcript()).unwrap_or_default().contains(&format!("sleep 60.{word}\"}}")));
-    let pid = Pid::from_raw(child.id().cast_signed());
-    kill(pid, Signal::SIGHUP).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(code(output.status), 129, "{}", stderr(&output));
-    check(&place, 129);
-    applies(&place, &[]);
+    fs::rename(place.space.ws(), place.space.path("workspace")).unwrap();
+    let model = place.script(&[calls(&[("write", json!({"path": "a", "content": "two\n"}))]), says("Done.")]);
+    let (base, out) = (place.space.path("workspace").display().to_string(), place.space.path(".").display().to_string());
+    let mut command = place.space.command(["run", "x", "-m", &model, "-w", &base, "--workspace-mode", "copy", "--out", &out]);
+    let output = command.current_dir("/").output().unwrap();
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(place.space.path("workspace/a")).unwrap(), "one\n");
+    assert!(fs::read_to_string(place.space.path("changes.patch")).unwrap().contains("+two"));
 }
 
 #[test]
@@ -433,7 +474,8 @@ fn a_run_that_was_killed_is_salvaged_at_the_next_start() {
         files.sort_unstable();
         assert_eq!(files, ["a", "gone", "k.log", "new"], "{result}");
         if disposable {
-            assert!(!place.out().join("workspace").exists(), "the copy is gone");
+            let left: Vec<_> = fs::read_dir(place.out()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(!left.iter().any(|name| name.to_str().unwrap().starts_with("workspace")), "the copy is gone: {left:?}");
             assert_eq!(fs::read_to_string(place.space.ws().join("a")).unwrap(), "one\n");
             let output = place.space.run(["apply", &place.out().display().to_string()]);
             assert_eq!(code(output.status), 0, "{}", stderr(&output));
@@ -768,7 +810,7 @@ fn the_work_of_a_copy_is_told_as_it_grows() {
     let said = stderr(&output);
     let line = said.lines().find(|line| line.contains("copied")).unwrap_or_else(|| panic!("{said}"));
     println!("{count} files: a run in place {:?}, in a copy {:?}; {line}", times[0], times[1]);
-    assert!(fs::metadata(place.space.ws()).unwrap().is_dir() && !place.out().join("workspace").exists());
+    assert_eq!(fs::read_dir(place.out()).unwrap().count(), 3);
 }
 
 #[test]

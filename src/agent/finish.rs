@@ -9,16 +9,28 @@ use super::run_loop::{Finished, Run};
 use super::transcript::{Event, What};
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the end of background work and the last comparison may take.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
+/// How long after the end a further signal still counts as the first.
+const GRACE: Duration = Duration::from_secs(2);
 /// How long the patch may take.
 const PATCH_TIME: Duration = Duration::from_secs(120);
 
 impl<D: Doorway> Run<'_, D> {
     /// Ends the run. A further signal cuts the waiting short.
     pub(super) async fn finish(mut self, outcome: Outcome, mut stop: impl AsyncFnMut() -> u8) -> Finished {
+        let ending = Instant::now();
+        // Systems that end a job often send two signals at once: the second is meant when it comes after a while.
+        let mut further = async || {
+            loop {
+                stop().await;
+                if ending.elapsed() >= GRACE {
+                    return;
+                }
+            }
+        };
         let mut notes = std::mem::take(&mut self.notes);
         if let Err(fault) = self.log.close_dangling() {
             notes.push(format!("the transcript could not be ended: {fault}"));
@@ -32,7 +44,7 @@ impl<D: Doorway> Run<'_, D> {
         let undone = tokio::select! {
             biased;
             undone = settled => undone,
-            _ = stop() => vec!["a further signal came before protected names were compared: look at them before you use the patch".into()],
+            () = further() => vec!["a further signal came before protected names were compared: look at them before you use the patch".into()],
         };
         for text in &undone {
             let _ = self.log.append(What::Noted { text: text.clone() });
@@ -41,7 +53,7 @@ impl<D: Doorway> Run<'_, D> {
         let (patch, patch_path, patch_error) = tokio::select! {
             biased;
             made = self.make_patch() => made,
-            _ = stop() => (None, None, Some("a further signal came before the patch was made".into())),
+            () = further() => (None, None, Some("a further signal came before the patch was made".into())),
         };
         notes.extend(patch.iter().flat_map(|patch| patch.notes.clone()));
         let events = self.log.transcript.events();
@@ -102,7 +114,10 @@ impl<D: Doorway> Run<'_, D> {
 }
 
 /// Writes a file of ours, whole or not at all, for its owner alone.
-pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// The kernel's own.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
     file.write_all(content)?;
     file.persist(path).map_err(|error| error.error).map(drop)

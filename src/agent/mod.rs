@@ -5,7 +5,7 @@
 
 pub mod act;
 pub mod budget;
-mod finish;
+pub mod finish;
 pub mod mask;
 pub mod messages;
 pub mod observe;

@@ -9,10 +9,11 @@ use crate::envelope::{Fault, FaultCode};
 use crate::policy::home::remove_tree;
 use crate::workspace::BaseDir;
 use crate::workspace::duplicate::{Duplicated, duplicate};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// What the name of a copy begins with.
+const PREFIX: &str = "workspace-";
 /// Entries between two looks at the clock, the terminal and the signals.
 const STEP: u64 = 256;
 
@@ -35,14 +36,9 @@ impl Copy {
         engine: &mut Engine,
         console: &Console,
     ) -> Result<Self, Outcome> {
-        let path = out.join("workspace");
-        // Left by a run that was killed and is gone on with.
-        if path.symlink_metadata().is_ok() {
-            remove_tree(&path).map_err(Outcome::Failed)?;
-        }
-        let broken = |error: std::io::Error| Outcome::Failed(Fault::new(FaultCode::IoError, format!("{}: {error}", path.display())));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(broken)?;
-        let copy = Self { path };
+        // A name that nothing had: what is there already is never taken for ours, and never removed.
+        let broken = |error: std::io::Error| Outcome::Failed(Fault::new(FaultCode::IoError, format!("{}: {error}", out.display())));
+        let copy = Self { path: tempfile::Builder::new().prefix(PREFIX).tempdir_in(out).map_err(broken)?.keep() };
         let began = Instant::now();
         let (mut seen, mut signal) = (0_u64, None);
         let Engine { runtime, signals } = engine;

@@ -140,7 +140,7 @@ async fn play(session: &Session, calls: &[(Call, Envelope)], there: &str, machin
             let line = json!({"id": call.id, "tool": call.tool, "same": same, "recorded": before, "replayed": now});
             let _ = writeln!(std::io::stdout(), "{line}");
         } else {
-            let _ = writeln!(anstream::stderr(), "  {} {}", if same { "✓" } else { "✗" }, super::show::shown(call));
+            let _ = writeln!(anstream::stderr(), "  {} {}", if same { "✓" } else { "✗" }, super::show::clean(&super::show::shown(call)));
             if !same {
                 let _ = writeln!(anstream::stderr(), "    was {}\n    is  {}", part(&before), part(&now));
             }

@@ -1,6 +1,7 @@
 //! `bailiwick report FILE`: a transcript as one HTML page.
 
 use super::{Common, print_bytes, say_fault};
+use crate::agent::finish::replace;
 use crate::agent::report::page;
 use crate::agent::transcript::load;
 use crate::envelope::{Fault, FaultCode};
@@ -45,7 +46,8 @@ impl Report {
         if output.as_os_str() == "-" {
             return Ok(print_bytes(page.as_bytes()));
         }
-        std::fs::write(&output, page).map_err(|error| Fault::new(FaultCode::IoError, format!("{}: {error}", output.display())))?;
+        // It says what the transcript says, and is for its owner's eyes too.
+        replace(&output, page.as_bytes()).map_err(|error| Fault::new(FaultCode::IoError, format!("{}: {error}", output.display())))?;
         out!("{}", output.display());
         Ok(ExitCode::Done)
     }

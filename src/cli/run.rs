@@ -164,7 +164,10 @@ impl Run {
         let setup = setup::Setup::of(&asked)?;
         let mut options = SessionOptions { allow: self.allow, deny: self.deny, ..SessionOptions::default() };
         if !asked.ignore_project && setup.details().trust() != crate::policy::file::Trust::Fork {
-            options.system = instructions(&setup)?;
+            match instructions(&setup) {
+                Ok(text) => options.system = text,
+                Err(fault) => console.say(&format!("the repository's instructions are left out: {fault}")),
+            }
         }
         let limits = {
             let (policy, default) = (&setup.details().policy.budgets, Limits::default());
@@ -399,6 +402,9 @@ impl Work<'_> {
             options.earlier = std::fs::read(&patch_file).ok();
         }
         options.patch_file = Some(patch_file);
+        if let Some((file, record)) = &options.record {
+            record.write(file)?;
+        }
         let finished = run_loop::run(&session, provider, transcript, console, &options, async || signals.next().await).await;
         session.close();
         Ok(finished)
@@ -460,10 +466,15 @@ fn conclude(finished: &Finished, out: &Path, json: bool) {
 
 /// The patch on standard output. GitHub's runner takes lines of what it shows for commands, so it is told not to; a file has no such reader.
 fn print_patch(text: &[u8]) {
-    use std::io::Write;
+    use std::io::{IsTerminal, Write};
     use std::os::fd::AsFd;
     let mut out = std::io::stdout().lock();
     let regular = nix::sys::stat::fstat(out.as_fd()).is_ok_and(|meta| meta.st_mode & libc::S_IFMT == libc::S_IFREG);
+    if out.is_terminal() {
+        // What a file holds may be a command to the terminal.
+        let _ = out.write_all(clean(&String::from_utf8_lossy(text)).as_bytes());
+        return;
+    }
     let word = if on_github() && !regular && !text.is_empty() { random_word().ok() } else { None };
     let _ = word.iter().try_for_each(|word| writeln!(out, "::stop-commands::{word}"));
     let _ = out.write_all(text);

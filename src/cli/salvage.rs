@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::run::write_result;
 use super::setup::{Asked, Setup};
 use crate::agent::act::touched;
+use crate::agent::finish::replace;
 use crate::agent::mask::Mask;
 use crate::agent::outcome::{Outcome, RunResult};
 use crate::agent::patch::{Baseline, Patch, Record};
@@ -71,8 +72,16 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
     let patch = engine.runtime.block_on(make(registry, dead, &record, &touched));
     let mut result = RunResult::of_killed(&transcript);
     let patch_file = record.out.join("changes.patch");
-    match patch.and_then(|patch| std::fs::write(&patch_file, &patch.text).map(|()| patch).map_err(|error| broken(&patch_file, error))) {
-        Ok(patch) => {
+    let written = patch.and_then(|patch| match &patch {
+        Some(made) => replace(&patch_file, &made.text).map(|()| patch).map_err(|error| broken(&patch_file, error)),
+        None => Ok(None),
+    });
+    match written {
+        Ok(None) => {
+            // It was killed before it had looked at the start: it had changed nothing, and what was there before it stays.
+            result.patch = patch_file.exists().then(|| patch_file.display().to_string());
+        }
+        Ok(Some(patch)) => {
             (result.patch, result.patch_error) = (Some(patch_file.display().to_string()), None);
             result.changed_files = patch.files;
             result.notes.extend(patch.notes);
@@ -81,18 +90,18 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
     }
     let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
     write_result(&result, &result_file)?;
-    if record.disposable && record.base.starts_with(&record.out) {
+    if record.disposable && record.base.parent() == Some(&record.out) {
         let _ = remove_tree(&record.base);
     }
-    match result.patch_error {
-        None => Ok(Some(record.out)),
+    match result.patch_error.filter(|_| record.baseline.is_some()) {
+        None => Ok(result.patch.map(|_| record.out)),
         Some(error) => Err(Fault::new(FaultCode::Internal, error)),
     }
 }
 
 /// The patch, by a session of its own on the workspace of that run.
-async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[String]) -> Result<Patch, Fault> {
-    let Some(kept) = &record.baseline else { return Ok(Patch::default()) };
+async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[String]) -> Result<Option<Patch>, Fault> {
+    let Some(kept) = &record.baseline else { return Ok(None) };
     let name = Path::new(&kept.git);
     if name.components().count() != 1 || name.file_name() != Some(name.as_os_str()) {
         return Err(Fault::new(FaultCode::Internal, "the record of a killed run names no folder of its own"));
@@ -105,7 +114,7 @@ async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[Strin
         .map_err(|error| Fault::new(FaultCode::IoError, format!("the state at the start of a killed run: {error}")))?;
     let patch = Baseline::restore(&session, git, kept).await?.patch(&session, touched).await;
     session.close();
-    patch
+    patch.map(Some)
 }
 
 impl RunResult {

@@ -114,10 +114,7 @@ impl Work<'_> {
     fn deeper(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, path: &RelPath, depth: usize) -> Result<(), Fault> {
         let source = match open_name(from, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
             Ok(source) => source,
-            Err(errno) => {
-                self.done.skip(path, errno.desc());
-                return Ok(());
-            }
+            Err(errno) => return self.unopened(path, errno),
         };
         // Writable while it is filled; its own mode and times come last.
         mkdirat(to, name, Mode::S_IRWXU).map_err(|errno| fault(errno, path))?;
@@ -132,10 +129,7 @@ impl Work<'_> {
     fn file(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, path: &RelPath) -> Result<(), Fault> {
         let source = match open_name(from, name, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY) {
             Ok(source) => File::from(source),
-            Err(errno) => {
-                self.done.skip(path, errno.desc());
-                return Ok(());
-            }
+            Err(errno) => return self.unopened(path, errno),
         };
         let meta = nix::sys::stat::fstat(&source).map_err(|errno| fault(errno, path))?;
         if Kind::of_mode(meta.st_mode) != Kind::File {
@@ -153,6 +147,14 @@ impl Work<'_> {
         self.done.files += 1;
         self.done.bytes += bytes;
         self.done.reflinked += u64::from(shared);
+        Ok(())
+    }
+
+    /// Something that cannot be opened is left out; something that is gone by now need not be said.
+    fn unopened(&mut self, path: &RelPath, errno: Errno) -> Result<(), Fault> {
+        if errno != Errno::ENOENT {
+            self.done.skip(path, errno.desc());
+        }
         Ok(())
     }
 
