@@ -333,13 +333,17 @@ impl<'a> Run<'a> {
             let _ = writeln!(page, "<p class=\"message\">{}</p>", esc(&cut(&says, 2000)));
         }
         let shown = call.answer.and_then(|(envelope, ..)| envelope.data().get("diff")).or_else(|| call.args.get("patch"));
-        if let Some(shown) = shown.and_then(Value::as_str) {
+        let shown = shown.and_then(Value::as_str);
+        if let Some(shown) = shown {
             page.push_str(&diff(&cut(shown, MOST_TEXT)));
         }
-        if let Some((_, answer, _)) = call.answer
-            && !answer.trim().is_empty()
-        {
-            let _ = writeln!(page, "<pre>{}</pre>", text(answer));
+        match call.answer {
+            // The answer says the same again.
+            Some((_, answer, _)) if shown.is_some() => Folded::new("answer").write(page, &text(answer)),
+            Some((_, answer, _)) if !answer.trim().is_empty() => {
+                let _ = writeln!(page, "<pre>{}</pre>", text(answer));
+            }
+            _ => {}
         }
         let pretty = |value: &Value| text(&format!("{value:#}"));
         Folded::new("arguments").write(page, &pretty(call.args));

@@ -109,7 +109,7 @@ pub(super) fn apply_to(
     if patch.is_empty() {
         return Ok(Vec::new());
     }
-    let asked = Asked { workspace: Some(base.to_path_buf()), policy: "build".into(), ignore_project: true, ..Asked::default() };
+    let asked = Asked { workspace: Some(base.to_path_buf()), policy: "build".into(), fork: true, ..Asked::default() };
     with_setup(engine, registry, &Setup::of(&asked)?, patch, direction)
 }
 

@@ -78,7 +78,7 @@ impl Demo {
             policy: "build".into(),
             allow_degraded: common.allow_degraded.clone(),
             without_namespaces: common.without_namespaces,
-            ignore_project: false,
+            fork: false,
         };
         let setup = setup::Setup::of(&asked)?;
         let work = Work {

@@ -84,7 +84,7 @@ impl Common {
             policy: self.policy.clone(),
             allow_degraded: self.allow_degraded.clone(),
             without_namespaces: self.without_namespaces,
-            ignore_project: false,
+            fork: false,
         }
     }
 }

@@ -129,7 +129,7 @@ impl Run {
             return Err(wrong("the task is empty").hint("bailiwick run \"what is to be done\" --model script:FILE"));
         }
         let mut asked = common.asked();
-        asked.ignore_project = self.trust.is_fork();
+        asked.fork = self.trust.is_fork();
         let original = setup::Setup::resolved(&asked)?;
         // What killed runs left is made good first: also what this one may go on with.
         salvage::salvage(&engine, registry, &original);
@@ -163,7 +163,7 @@ impl Run {
         }
         let setup = setup::Setup::of(&asked)?;
         let mut options = SessionOptions { allow: self.allow, deny: self.deny, ..SessionOptions::default() };
-        if !asked.ignore_project && setup.details().trust() != crate::policy::file::Trust::Fork {
+        if setup.details().trust() != crate::policy::file::Trust::Fork {
             match instructions(&setup) {
                 Ok(text) => options.system = text,
                 Err(fault) => console.say(&format!("the repository's instructions are left out: {fault}")),

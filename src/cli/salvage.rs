@@ -106,7 +106,7 @@ async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[Strin
     if name.components().count() != 1 || name.file_name() != Some(name.as_os_str()) {
         return Err(Fault::new(FaultCode::Internal, "the record of a killed run names no folder of its own"));
     }
-    let asked = Asked { workspace: Some(record.base.clone()), policy: "observe".into(), ignore_project: true, ..Asked::default() };
+    let asked = Asked { workspace: Some(record.base.clone()), policy: "observe".into(), fork: true, ..Asked::default() };
     let setup = Setup::of(&asked)?;
     let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
     let git = setup.charter().session_dir.join("own").join("salvaged.git");

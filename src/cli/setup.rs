@@ -31,8 +31,8 @@ pub struct Asked {
     pub allow_degraded: Vec<String>,
     /// Make no namespaces, as on a machine where none starts.
     pub without_namespaces: bool,
-    /// Leave the project's own policy file alone: the tree is not trusted, nothing of it is loaded.
-    pub ignore_project: bool,
+    /// The tree is a stranger's, whatever the policy says: nothing of it is loaded.
+    pub fork: bool,
 }
 
 /// A resolved charter with its session folder, which is removed when this is dropped. Drop the session (or the warden) first.
@@ -103,9 +103,12 @@ impl Setup {
             resolved.charter.allow_degraded.push(protection(name)?);
         }
         resolved.charter.namespaces = !asked.without_namespaces;
-        // The project's own file may only tighten.
+        if asked.fork {
+            resolved.policy.trust = Some(Trust::Fork);
+        }
+        // The project's own file may only tighten; of a stranger's tree not even that is taken.
         let project = RelPath::from_relative(PROJECT_FILE);
-        if !asked.ignore_project && resolved.trust() != Trust::Fork && base.lstat(&project).is_ok() {
+        if resolved.trust() != Trust::Fork && base.lstat(&project).is_ok() {
             let loaded = base.load(&project, MOST_POLICY)?;
             let text = String::from_utf8(loaded.bytes).map_err(|_| {
                 Fault::new(FaultCode::InvalidPolicy, format!("{PROJECT_FILE} is not UTF-8")).hint("a policy is a TOML file")

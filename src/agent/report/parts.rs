@@ -98,7 +98,8 @@ pub(super) fn diff(text: &str) -> String {
         };
         let _ = match class {
             "" => writeln!(out, "{}", esc(line)),
-            class => writeln!(out, "<span class=\"{class}\">{}</span>", esc(line)),
+            // A block of its own, which ends its line.
+            class => write!(out, "<span class=\"{class}\">{}</span>", esc(line)),
         };
     }
     out.push_str("</pre>\n");
@@ -124,6 +125,6 @@ mod tests {
         assert_eq!(files(text).len(), 2);
         let html = diff(text);
         assert!(html.contains("<span class=\"del\">-&lt;b&gt;</span>") && html.contains("<span class=\"add\">+&lt;script&gt;</span>"));
-        assert!(html.contains("\n same\n") && html.contains("<span class=\"hunk\">@@ -1 +1 @@</span>"));
+        assert!(html.contains("</span> same\n") && html.contains("<span class=\"hunk\">@@ -1 +1 @@</span>"));
     }
 }
