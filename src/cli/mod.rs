@@ -199,9 +199,9 @@ fn usage_code(args: &[OsString]) -> i32 {
 
 /// Says on standard error why nothing was done.
 pub(crate) fn say_fault(fault: &Fault) {
-    say!("bailiwick: {fault}");
+    say!("bailiwick: {}", show::seen(&fault.to_string()));
     if let Some(hint) = fault.hint_text() {
-        say!("  hint: {hint}");
+        say!("  hint: {}", show::seen(hint));
     }
 }
 

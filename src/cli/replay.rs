@@ -140,7 +140,7 @@ async fn play(session: &Session, calls: &[(Call, Envelope)], there: &str, machin
             let line = json!({"id": call.id, "tool": call.tool, "same": same, "recorded": before, "replayed": now});
             let _ = writeln!(std::io::stdout(), "{line}");
         } else {
-            let _ = writeln!(anstream::stderr(), "  {} {}", if same { "✓" } else { "✗" }, super::show::clean(&super::show::shown(call)));
+            let _ = writeln!(anstream::stderr(), "  {} {}", if same { "✓" } else { "✗" }, super::show::seen(&super::show::shown(call)));
             if !same {
                 let _ = writeln!(anstream::stderr(), "    was {}\n    is  {}", part(&before), part(&now));
             }
@@ -152,7 +152,7 @@ async fn play(session: &Session, calls: &[(Call, Envelope)], there: &str, machin
 /// As much of an answer as a person reads.
 fn part(answer: &Value) -> String {
     const MOST: usize = 2_000;
-    let text = super::show::clean(&answer.to_string());
+    let text = super::show::seen(&answer.to_string());
     if text.chars().count() <= MOST { text } else { text.chars().take(MOST).chain(['…']).collect() }
 }
 

@@ -2,10 +2,11 @@
 
 use super::copy::Copy;
 use super::engine::{Engine, Signals};
-use super::show::{Console, Detail, clean, on_github};
+use super::show::{Console, Detail, clean, on_github, seen};
 use super::trust::Trust;
 use super::{Common, Registry, cannot_confine, salvage, say_fault, setup};
 use crate::agent::budget::{Limits, Price};
+use crate::agent::finish::replace;
 use crate::agent::mask::Mask;
 use crate::agent::outcome::{Outcome, RunResult};
 use crate::agent::patch::Record;
@@ -357,6 +358,7 @@ impl Work<'_> {
         } else {
             Transcript::create(&file, &format!("run-{}", random_word()?), Mask::new(secrets))?
         };
+        let out = self.out.to_path_buf();
         let result_file = self.out.join("result.json");
         // What an earlier process left would pass for this one's.
         let _ = std::fs::remove_file(&result_file);
@@ -364,9 +366,25 @@ impl Work<'_> {
         let finished = match runtime.block_on(self.model_works(&mut transcript, setup, registry, provider, console, signals)) {
             Ok(finished) => finished,
             Err(fault) => {
-                let result = RunResult::before_start(transcript.run_id(), &provider.name(), &Outcome::Failed(fault.clone()));
+                // A terminal's signal goes to the warden too, which may die of it before it has a group of its own.
+                let signal = runtime.block_on(async {
+                    tokio::task::yield_now().await;
+                    signals.came()
+                });
+                let outcome = signal.map_or_else(|| Outcome::Failed(fault.clone()), Outcome::Signal);
+                let mut result = RunResult::before_start(transcript.run_id(), &provider.name(), &outcome);
+                if signal.is_some() {
+                    let patch_file = out.join("changes.patch");
+                    if !patch_file.exists() {
+                        let _ = replace(&patch_file, b"");
+                    }
+                    (result.patch, result.patch_error) = (Some(patch_file.display().to_string()), None);
+                }
                 let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
                 write_result(&result, &result_file)?;
+                if signal.is_some() {
+                    return Ok(Finished { result, patch: None });
+                }
                 return Err(fault);
             }
         };
@@ -415,7 +433,7 @@ impl Work<'_> {
 fn ended_before(outcome: Outcome, model: &str, out: &Path) -> ExitCode {
     let result = RunResult::before_start("", model, &outcome);
     if let Some(message) = &result.message {
-        say!("bailiwick: {message}");
+        say!("bailiwick: {}", seen(message));
     }
     if let Err(fault) = write_result(&result, &out.join("result.json")) {
         say_fault(&fault);
@@ -446,13 +464,13 @@ fn conclude(finished: &Finished, out: &Path, json: bool) {
     }
     say!();
     for note in &result.notes {
-        say!("note: {}", clean(note));
+        say!("note: {}", seen(note));
     }
     if let Some(error) = &result.patch_error {
-        say!("no patch: {}", clean(error));
+        say!("no patch: {}", seen(error));
     }
     if let Some(message) = &result.message {
-        say!("bailiwick: {}", clean(message));
+        say!("bailiwick: {}", seen(message));
     }
     say!(
         "{}: {} turns, {} files changed, {} calls failed; {}",

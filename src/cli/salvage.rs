@@ -4,6 +4,7 @@ use super::Registry;
 use super::engine::Engine;
 use super::run::write_result;
 use super::setup::{Asked, Setup};
+use super::show::seen;
 use crate::agent::act::touched;
 use crate::agent::finish::replace;
 use crate::agent::mask::Mask;
@@ -14,6 +15,8 @@ use crate::envelope::{Fault, FaultCode};
 use crate::policy::home::{Dead, RECORD, dead_runs, remove_tree};
 use crate::session::{Options, Session, this_exe};
 use crate::tools::{self, Access};
+use crate::workspace::BaseDir;
+use crate::workspace::duplicate::duplicate;
 use nix::unistd::geteuid;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -34,7 +37,11 @@ pub(super) fn salvage(engine: &Engine, registry: Registry, here: &Setup) {
         match one(engine, registry, &dead) {
             Ok(Some(out)) => say!("bailiwick: a run that was killed has its patch now: {}", out.display()),
             Ok(None) => {}
-            Err(fault) => say!("bailiwick: the patch of a run that was killed cannot be made: {fault}"),
+            Err(fault) => {
+                say!("bailiwick: the patch of a run that was killed cannot be made now: {}", seen(&fault.to_string()));
+                // The next start tries again, for a while.
+                continue;
+            }
         }
         dead.remove();
     }
@@ -56,8 +63,8 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
     }
     opened.take(MOST).read_to_end(&mut text).map_err(|error| broken(&file, error))?;
     let record: Record = serde_json::from_slice(&text).map_err(|error| broken(&file, error.into()))?;
-    if !record.out.is_dir() {
-        // The person has thrown the run away.
+    if !record.out.is_dir() || !record.base.is_dir() {
+        // The person has thrown the run, or the workspace, away.
         return Ok(None);
     }
     let result_file = record.out.join("result.json");
@@ -69,34 +76,27 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
     let (mut transcript, _) = Transcript::resume(&transcript_file, Mask::default())?;
     let changes = |name: &str| tools::find(registry, name).is_some_and(|tool| tool.access() == Access::Change);
     let touched: Vec<String> = touched(transcript.events(), changes).into_iter().collect();
-    let patch = engine.runtime.block_on(make(registry, dead, &record, &touched));
+    let patch = engine.runtime.block_on(make(registry, dead, &record, &touched))?;
     let mut result = RunResult::of_killed(&transcript);
     let patch_file = record.out.join("changes.patch");
-    let written = patch.and_then(|patch| match &patch {
-        Some(made) => replace(&patch_file, &made.text).map(|()| patch).map_err(|error| broken(&patch_file, error)),
-        None => Ok(None),
-    });
-    match written {
-        Ok(None) => {
+    match patch {
+        None => {
             // It was killed before it had looked at the start: it had changed nothing, and what was there before it stays.
             result.patch = patch_file.exists().then(|| patch_file.display().to_string());
         }
-        Ok(Some(patch)) => {
+        Some(patch) => {
+            replace(&patch_file, &patch.text).map_err(|error| broken(&patch_file, error))?;
             (result.patch, result.patch_error) = (Some(patch_file.display().to_string()), None);
             result.changed_files = patch.files;
             result.notes.extend(patch.notes);
         }
-        Err(fault) => result.patch_error = Some(fault.to_string()),
     }
     let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
     write_result(&result, &result_file)?;
     if record.disposable && record.base.parent() == Some(&record.out) {
         let _ = remove_tree(&record.base);
     }
-    match result.patch_error.filter(|_| record.baseline.is_some()) {
-        None => Ok(result.patch.map(|_| record.out)),
-        Some(error) => Err(Fault::new(FaultCode::Internal, error)),
-    }
+    Ok(result.patch.map(|_| record.out))
 }
 
 /// The patch, by a session of its own on the workspace of that run.
@@ -110,8 +110,14 @@ async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[Strin
     let setup = Setup::of(&asked)?;
     let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
     let git = setup.charter().session_dir.join("own").join("salvaged.git");
-    std::fs::rename(dead.folder.join("own").join(name), &git)
-        .map_err(|error| Fault::new(FaultCode::IoError, format!("the state at the start of a killed run: {error}")))?;
+    // Copied, not moved: whatever ends this attempt, the next one finds what it needs.
+    let from = dead.folder.join("own").join(name);
+    let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("the state at the start of a killed run: {error}"));
+    if !from.symlink_metadata().map_err(broken)?.is_dir() {
+        return Err(Fault::new(FaultCode::Internal, "the state at the start of a killed run is no folder"));
+    }
+    std::fs::create_dir(&git).map_err(broken)?;
+    duplicate(&BaseDir::open(&from)?, &git, &mut |_| true)?;
     let patch = Baseline::restore(&session, git, kept).await?.patch(&session, touched).await;
     session.close();
     patch.map(Some)

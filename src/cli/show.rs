@@ -59,7 +59,7 @@ impl Console {
     /// Says a sentence of our own.
     pub(super) fn say(&self, text: &str) {
         if self.detail != Detail::Quiet {
-            self.write(|out| writeln!(out, "{DIM}{}{DIM:#}", self.clean(text)));
+            self.write(|out| writeln!(out, "{DIM}{}{DIM:#}", seen(text)));
         }
     }
 
@@ -91,14 +91,8 @@ impl Console {
         let _ = write(&mut anstream::stderr().lock());
     }
 
-    /// Text of somebody else's, as it may be shown here.
-    fn clean(&self, text: &str) -> String {
-        let text = clean(text);
-        if self.groups { harmless(&text) } else { text }
-    }
-
     fn shown(&self, text: &str) -> String {
-        self.clean(&cut(text))
+        seen(&cut(text))
     }
 
     fn person(&self, event: &Event) {
@@ -116,7 +110,7 @@ impl Console {
             What::Replied { text, .. } => {
                 self.state().doing.clear();
                 if !text.trim().is_empty() {
-                    self.write(|out| writeln!(out, "\n{}", self.clean(text.trim())));
+                    self.write(|out| writeln!(out, "\n{}", seen(text.trim())));
                 }
             }
             What::CallStarted { call } => {
@@ -136,7 +130,7 @@ impl Console {
                     }
                     if self.detail == Detail::Verbose {
                         for line in text.lines() {
-                            writeln!(out, "      {DIM}│{DIM:#} {}", self.clean(line))?;
+                            writeln!(out, "      {DIM}│{DIM:#} {}", seen(line))?;
                         }
                     }
                     Ok(())
@@ -177,6 +171,12 @@ impl Observer for Console {
 /// Whether GitHub runs us.
 pub(super) fn on_github() -> bool {
     std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
+}
+
+/// Text of somebody else's, as it may be shown here: it moves no cursor and, where GitHub runs us, commands no runner.
+pub(super) fn seen(text: &str) -> String {
+    let text = clean(text);
+    if on_github() { harmless(&text) } else { text }
 }
 
 /// A text without what moves the cursor or turns the direction of writing.

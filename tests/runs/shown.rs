@@ -70,6 +70,10 @@ fn what_is_shown_is_plain_where_it_has_to_be_and_commands_no_runner() {
     for line in groups.lines().filter(|line| line.trim_start().starts_with("::") || line.contains("##[")) {
         assert!(line.starts_with("::group::turn ") || line == "::endgroup::", "{line:?} commands the runner");
     }
+    for flags in [vec!["--json"], vec!["--quiet"]] {
+        let said = show(&[("GITHUB_ACTIONS", "true")], &flags);
+        assert!(!said.lines().any(|line| line.trim_start().starts_with("::") || line.contains("##[")), "{flags:?}: {said}");
+    }
     let summary = fs::read_to_string(summary).unwrap();
     assert!(summary.contains("### bailiwick: done") && summary.contains("| turns | 2 |"), "{summary}");
     let quiet = show(&[], &["--quiet"]);
