@@ -137,11 +137,8 @@ fn a_run_that_was_killed_is_salvaged_at_the_next_start() {
     for disposable in [false, true] {
         let place = Place::new(&[("a", "one\n"), ("gone", "x\n"), (".gitignore", "*.log\n"), ("k.log", "1\n")]);
         // Sessions of its own: what others on this machine sweep away, they sweep elsewhere.
-        let apart = place.space.path("sessions");
-        fs::create_dir(&apart).unwrap();
-        fs::set_permissions(&apart, fs::Permissions::from_mode(0o700)).unwrap();
-        let apart = apart.display().to_string();
-        let place = Place { space: place.space.env("XDG_RUNTIME_DIR", &apart).env("TMPDIR", &apart) };
+        let apart = tempfile::Builder::new().prefix("bw-sessions-").tempdir_in("/var/tmp").unwrap();
+        let place = Place { space: place.space.env("TMPDIR", apart.path().to_str().unwrap()) };
         let word = format!("{}{}", std::process::id(), if disposable { "81" } else { "80" });
         let mode: &[&str] = if disposable { &["--workspace-mode", "copy"] } else { &[] };
         let lines = [
