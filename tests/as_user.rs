@@ -12,8 +12,8 @@ use std::process::Command;
 /// A user id that no account has.
 const UID: u32 = 54_321;
 
-/// Tests that need what only the one who compiled has: the sources, caches in the home folder.
-const NOT_FOR_OTHERS: [&str; 5] = ["as_user::", "house_rules::", "mcp_everything::", "real_input::", "new_tool::"];
+/// Tests that need what only the one who compiled has: the sources, caches in the home folder; and a browser, which knows no other user's page.
+const NOT_FOR_OTHERS: [&str; 7] = ["as_user::", "browser::", "ci::", "house_rules::", "mcp_everything::", "real_input::", "new_tool::"];
 
 #[test]
 fn the_suite_holds_for_an_ordinary_user() {

@@ -7,6 +7,8 @@
 
 mod as_user;
 mod background;
+mod browser;
+mod ci;
 mod clipping;
 mod compatibility;
 mod contract;
@@ -28,6 +30,7 @@ mod races;
 mod ran;
 mod real_input;
 mod refusals;
+mod runs;
 mod secrets;
 mod skills;
 mod space;

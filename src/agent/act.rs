@@ -5,9 +5,9 @@
 
 use super::Doorway;
 use super::observe::Log;
-use super::patch::Baseline;
+use super::patch::{Baseline, Record};
 use super::prompt::Toolset;
-use super::transcript::What;
+use super::transcript::{Event, What};
 use crate::dialect::Declared;
 use crate::envelope::{Fault, FaultCode};
 use crate::session::Call;
@@ -16,12 +16,16 @@ use crate::tools::{Access, Answer};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Calls that look at the same time.
 const MOST_AT_ONCE: usize = 8;
+/// Characters of a result above which it goes to the spool, and how many of them the model is shown then.
+const MOST_CHARS: usize = 30_000;
+const PREVIEW_CHARS: usize = 1_500;
 /// Keys under which a call or an answer names files that a change concerns.
 const PATH_KEYS: &[&str] = &["path", "from", "to", "source", "destination", "src", "dst", "file_path", "new_path", "old_path"];
 
@@ -62,8 +66,23 @@ pub(super) struct Planned {
 /// What file tools have touched, and the start that they must not blur.
 #[derive(Debug, Default)]
 pub(super) struct Files {
+    /// Where the start is written down, so that the patch of a killed process can still be made.
+    pub(super) record: Option<(PathBuf, Record)>,
     pub(super) baseline: Option<Baseline>,
     pub(super) touched: BTreeSet<String>,
+}
+
+impl Files {
+    /// Writes the start down, where it changed. That this fails takes nothing from the run itself.
+    pub(super) fn remember(&mut self) {
+        let (Some((file, record)), Some(baseline)) = (&mut self.record, &self.baseline) else { return };
+        let kept = baseline.kept();
+        if record.baseline.as_ref() == Some(&kept) {
+            return;
+        }
+        record.baseline = Some(kept);
+        let _ = record.write(file);
+    }
 }
 
 /// Runs the calls of one reply.
@@ -135,6 +154,7 @@ async fn run(
         {
             log.append(What::Noted { text: format!("an ignored file could not be kept as it was: {fault}") })?;
         }
+        files.remember();
     }
     let answered = join(
         together
@@ -157,6 +177,7 @@ async fn run(
             files.touched.extend(paths(&call.args));
             files.touched.extend(paths(answer.envelope.data()));
         }
+        let answer = previewed(doorway, answer);
         log.append(What::CallEnded {
             id: call.id.clone(),
             tool: call.tool.clone(),
@@ -178,6 +199,39 @@ pub(super) async fn within(time: Duration, call: &Call, answer: impl Future<Outp
                 .hint("what it had done until then may stand"),
         ),
     }
+}
+
+/// The answer with its text as the model is shown it: whole, or the beginning of it and where the rest is.
+fn previewed(doorway: &impl Doorway, answer: Answer) -> Answer {
+    // Bytes first: counting characters of every result is not free, and no text has fewer bytes than characters.
+    if answer.text.len() <= MOST_CHARS {
+        return answer;
+    }
+    let chars = answer.text.chars().count();
+    if chars <= MOST_CHARS {
+        return answer;
+    }
+    let preview: String = answer.text.chars().take(PREVIEW_CHARS).collect();
+    let rest = match doorway.keep_output(answer.text.as_bytes()) {
+        Some(handle) => format!(
+            "the whole is kept as {handle}: `grep` finds places in it, `read` shows it in pieces of less than {MOST_CHARS} characters"
+        ),
+        None => "the rest could not be kept: make a call that answers with less".into(),
+    };
+    Answer { text: format!("{preview}\n[the first {PREVIEW_CHARS} of {chars} characters; {rest}]"), ..answer }
+}
+
+/// Every path that calls which change named so far; `changes` says of a tool's name whether it is one of those.
+pub fn touched(events: &[Event], changes: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let mut touched = BTreeSet::new();
+    for event in events {
+        match &event.what {
+            What::CallStarted { call } if changes(&call.tool) => touched.extend(paths(&call.args)),
+            What::CallEnded { tool, envelope, .. } if changes(tool) => touched.extend(paths(envelope.data())),
+            _ => {}
+        }
+    }
+    touched
 }
 
 /// The paths that arguments or facts name.

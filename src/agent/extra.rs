@@ -22,6 +22,11 @@ pub trait Extra {
 
     /// Answers a call of one of them; `None`: it is none of these.
     fn call<'a>(&'a self, call: &'a Call) -> Option<Answering<'a>>;
+
+    /// Ends the programs that it has started: nothing further is asked of it.
+    fn end<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+        Box::pin(async {})
+    }
 }
 
 /// A session with further tools.
@@ -52,6 +57,18 @@ impl Doorway for Extended<'_> {
 
     async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault> {
         Doorway::own(self.session, argv, env, stdin).await
+    }
+
+    async fn settle(&self) -> Vec<String> {
+        // What runs on could change protected names after they have been compared.
+        for extra in &self.extras {
+            extra.end().await;
+        }
+        self.session.finish().await
+    }
+
+    fn keep_output(&self, text: &[u8]) -> Option<String> {
+        self.session.keep_output(text)
     }
 
     fn tools(&self) -> &[&'static dyn AnyTool] {

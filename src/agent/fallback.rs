@@ -153,6 +153,12 @@ mod tests {
             self.place.own(argv, env, stdin).await
         }
 
+        async fn settle(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn keep_output(&self, _: &[u8]) -> Option<String> {
+            None
+        }
         fn tools(&self) -> &[&'static dyn AnyTool] {
             &[]
         }
@@ -194,7 +200,7 @@ mod tests {
         options.native = native;
         let file = library.place.own.join("transcript.jsonl");
         let mut transcript = Transcript::create(&file, "run", Mask::default()).unwrap();
-        let finished = now(run(&library, &model, &mut transcript, &Nobody, &options, std::future::pending()));
+        let finished = now(run(&library, &model, &mut transcript, &Nobody, &options, async || std::future::pending().await));
         let asked = library.asked.borrow().clone();
         assert_eq!(model.left(), 0);
         (finished, transcript.events().to_vec(), asked)

@@ -13,7 +13,10 @@ use std::collections::{HashMap, HashSet};
 /// Results shorter than this are not worth a stub.
 const STUB_ABOVE: usize = 1_000;
 /// Results of this many replies, counted from the end, are always shown whole.
-const KEEP_REPLIES: usize = 4;
+pub(super) const KEEP_REPLIES: usize = 4;
+
+/// What a summary begins with.
+const SUMMARY: &str = "What was done before is left out. This is your own summary of it:";
 
 /// The messages for the next request. `nonce` fences results in the text protocol; it is the run's own and unguessable.
 ///
@@ -24,6 +27,7 @@ pub fn messages(events: &[Event], nonce: &str) -> Result<Vec<Message>, Fault> {
     let mut stubbed: HashSet<&str> = HashSet::new();
     let mut system: Option<&str> = None;
     let mut as_text = false;
+    let mut summary: Option<(&str, u64)> = None;
     for event in events {
         match &event.what {
             What::RunStarted { system: first, dialect, .. } => {
@@ -38,6 +42,7 @@ pub fn messages(events: &[Event], nonce: &str) -> Result<Vec<Message>, Fault> {
                 results.insert(id, Answer { envelope: envelope.clone(), text: text.clone() });
             }
             What::ResultsStubbed { ids } => stubbed.extend(ids.iter().map(String::as_str)),
+            What::Summarized { text, upto, .. } => summary = Some((text, *upto)),
             _ => {}
         }
     }
@@ -52,9 +57,15 @@ pub fn messages(events: &[Event], nonce: &str) -> Result<Vec<Message>, Fault> {
     };
 
     let mut messages: Vec<Message> = system.filter(|text| !text.is_empty()).map(Message::system).into_iter().collect();
+    let first = summary.map_or(0, |(_, upto)| upto);
     for event in events {
         match &event.what {
-            What::RunStarted { task, .. } => messages.push(Message::user(task)),
+            What::RunStarted { task, .. } => {
+                messages.push(Message::user(task));
+                messages.extend(summary.map(|(text, _)| Message::user(format!("{SUMMARY}\n\n{text}"))));
+            }
+            // A reply goes with its results, which are looked up by their ids: no cut parts them.
+            _ if event.seq < first => {}
             What::User { text } => messages.push(Message::user(text)),
             What::Replied { reply, calls, native: natively, text: said, .. } => {
                 let answers = calls.iter().map(answer_of).collect::<Result<Vec<_>, _>>()?;
@@ -116,10 +127,33 @@ pub fn validate(messages: &[Message]) -> Result<(), Fault> {
     }
 }
 
-/// Ids of old, bulky results that should become stubs, so that the conversation falls to half of `most` bytes of text. Empty
-/// while it is not larger than `most`.
-pub(super) fn to_stub(events: &[Event], messages: &[Message], most: usize) -> Vec<String> {
-    let mut size: usize = messages.iter().map(|message| message.text().len()).sum();
+/// Bytes of a conversation: its texts and the arguments of its calls.
+pub(super) fn size(messages: &[Message]) -> usize {
+    let of = |message: &Message| match message {
+        Message::Assistant(assistant) => assistant.text.len() + assistant.calls.iter().map(|call| call.arguments.len()).sum::<usize>(),
+        other => other.text().len(),
+    };
+    messages.iter().map(of).sum()
+}
+
+/// The position of the event before which a summary can stand, so that the last `keep` replies stay; `None` when there is nothing
+/// to gain.
+pub(super) fn to_summarize(events: &[Event], keep: usize) -> Option<u64> {
+    let before = events.iter().filter_map(|event| match event.what {
+        What::Summarized { upto, .. } => Some(upto),
+        _ => None,
+    });
+    let before = before.max().unwrap_or(0);
+    let replies: Vec<u64> =
+        events.iter().filter(|event| event.seq >= before && matches!(event.what, What::Replied { .. })).map(|event| event.seq).collect();
+    let kept = replies.len().checked_sub(keep)?;
+    (kept > 0).then(|| replies[kept])
+}
+
+/// Ids of old, bulky results that should become stubs, so that the conversation falls to half of `most` bytes. Empty while it is
+/// not larger than `most`. Results of the last `keep` replies stay.
+pub(super) fn to_stub(events: &[Event], messages: &[Message], most: usize, keep: usize) -> Vec<String> {
+    let mut size = size(messages);
     if size <= most {
         return Vec::new();
     }
@@ -130,7 +164,7 @@ pub(super) fn to_stub(events: &[Event], messages: &[Message], most: usize) -> Ve
             _ => None,
         })
         .collect();
-    let kept: HashSet<&str> = replies.iter().rev().take(KEEP_REPLIES).flat_map(|calls| calls.iter()).map(|call| call.id.as_str()).collect();
+    let kept: HashSet<&str> = replies.iter().rev().take(keep).flat_map(|calls| calls.iter()).map(|call| call.id.as_str()).collect();
     let already: HashSet<&String> = events
         .iter()
         .filter_map(|event| match &event.what {
@@ -177,7 +211,15 @@ mod tests {
 
     fn started(dialect: &str) -> What {
         let (task, system) = ("Do it.".into(), "Rules.".into());
-        What::RunStarted { task, model: "m".into(), dialect: dialect.into(), tools: Vec::new(), system, enforcement: Value::Null }
+        What::RunStarted {
+            task,
+            model: "m".into(),
+            dialect: dialect.into(),
+            tools: Vec::new(),
+            system,
+            enforcement: Value::Null,
+            workspace: String::new(),
+        }
     }
 
     fn replied(ids: &[&str], native: bool) -> What {
@@ -255,8 +297,8 @@ mod tests {
         }
         let mut list = events(list);
         let before = messages(&list, "N").unwrap();
-        assert!(to_stub(&list, &before, 200_000).is_empty());
-        let ids = to_stub(&list, &before, 90_000);
+        assert!(to_stub(&list, &before, 200_000, KEEP_REPLIES).is_empty());
+        let ids = to_stub(&list, &before, 90_000, KEEP_REPLIES);
         assert!(ids.starts_with(&["0a".into(), "0b".into()]) && !ids.contains(&"6a".into()), "{ids:?}");
         list.push(event(99, What::ResultsStubbed { ids: ids.clone() }));
         let after = messages(&list, "N").unwrap();
@@ -265,6 +307,47 @@ mod tests {
         assert_eq!(after[1].text(), "Do it.");
         assert!(after[3].text().starts_with("head line\n[the rest of this old result, 5010 bytes"));
         assert!(after.last().unwrap().text().len() > 5_000);
-        assert!(to_stub(&list, &after, 90_000).is_empty());
+        assert!(to_stub(&list, &after, 90_000, KEEP_REPLIES).is_empty());
+        assert!(to_stub(&list, &after, 20_000, 1).contains(&"8b".into()));
+    }
+
+    #[test]
+    fn a_summary_at_any_cut_keeps_the_task_and_parts_no_pair() {
+        for dialect in ["native", "text"] {
+            let mut list = vec![started(dialect)];
+            for round in 0..6 {
+                let ids = [format!("{round}a"), format!("{round}b")];
+                list.push(What::TurnStarted { turn: round });
+                list.push(replied(&[&ids[0], &ids[1]], dialect == "native"));
+                list.extend(ids.iter().rev().map(|id| ended(id, &format!("result of {id}"))));
+                list.push(What::User { text: format!("note {round}") });
+            }
+            let whole = events(list);
+            for cut in 0..=whole.len() as u64 {
+                for again in [None, Some(cut / 2), Some(cut + 3)] {
+                    let mut list = whole.clone();
+                    for upto in std::iter::once(cut).chain(again) {
+                        let text = "SUMMARY".into();
+                        list.push(event(list.len() as u64, What::Summarized { text, upto, input_tokens: 0, output_tokens: 0 }));
+                    }
+                    // A result that comes after the summary of its call is no loose end.
+                    list.push(event(list.len() as u64, ended("0a", "late")));
+                    let messages = messages(&list, "N").unwrap();
+                    validate(&messages).unwrap();
+                    assert_eq!(messages[1].text(), "Do it.", "the task stays, verbatim");
+                    assert!(messages[2].text().ends_with("SUMMARY"), "{cut}");
+                    let replies = messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
+                    let upto = again.unwrap_or(cut);
+                    let left = whole.iter().filter(|event| event.seq >= upto && matches!(event.what, What::Replied { .. })).count();
+                    assert_eq!(replies, left);
+                    if dialect == "native" {
+                        assert_eq!(messages.iter().filter(|message| matches!(message, Message::Tool { .. })).count(), 2 * left);
+                    }
+                }
+            }
+            let cut = to_summarize(&whole, KEEP_REPLIES).unwrap();
+            assert!(matches!(&whole[cut as usize].what, What::Replied { calls, .. } if calls[0].id == "2a"));
+            assert_eq!(to_summarize(&whole, 6), None);
+        }
     }
 }

@@ -3,11 +3,12 @@
 //! It talks to a model through `provider`, says calls through `dialect`, and touches the workspace through one [`Doorway`]
 //! only. It never opens a file of the workspace, never starts a process, never prints and never reads an environment variable.
 
-mod act;
+pub mod act;
 pub mod attach;
 pub mod budget;
 pub mod extra;
 mod fallback;
+pub mod finish;
 pub mod mask;
 pub mod messages;
 pub mod models;
@@ -17,6 +18,7 @@ pub mod patch;
 mod private_git;
 pub mod prompt;
 mod reply;
+pub mod report;
 pub mod run_loop;
 #[cfg(test)]
 mod shared_tests;
@@ -45,6 +47,13 @@ pub trait Doorway {
     /// `command_not_started` when there is no such program; whatever keeps it from ending by itself.
     async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault>;
 
+    /// To be called when nothing further is run: ends what runs in the background and compares protected names once more.
+    /// Returns what was undone, one sentence each.
+    async fn settle(&self) -> Vec<String>;
+
+    /// Keeps a text too large for a conversation where `read` and `grep` find it. Returns its handle; `None` when there is no room.
+    fn keep_output(&self, text: &[u8]) -> Option<String>;
+
     /// The tools that are offered here.
     fn tools(&self) -> &[&'static dyn AnyTool];
 
@@ -62,6 +71,14 @@ impl Doorway for Session {
 
     async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault> {
         Session::own(self, argv, env, stdin).await
+    }
+
+    async fn settle(&self) -> Vec<String> {
+        Session::finish(self).await
+    }
+
+    fn keep_output(&self, text: &[u8]) -> Option<String> {
+        Session::keep_output(self, text)
     }
 
     fn tools(&self) -> &[&'static dyn AnyTool] {

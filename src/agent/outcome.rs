@@ -137,6 +137,34 @@ pub struct RunResult {
     pub enforcement: Value,
 }
 
+impl RunResult {
+    /// The result of a run that ended before the model was asked anything.
+    pub fn before_start(run_id: &str, model: &str, outcome: &Outcome) -> Self {
+        let exit_code = outcome.exit_code().code();
+        Self {
+            v: 1,
+            run_id: run_id.into(),
+            status: if exit_code == 0 { "success" } else { "failure" }.into(),
+            stop_reason: outcome.stop_reason().into(),
+            exit_code,
+            message: outcome.message(),
+            answer: String::new(),
+            model: model.into(),
+            turns: 0,
+            input_tokens: 0,
+            output_tokens: 0,
+            cost_usd: None,
+            duration_ms: 0,
+            changed_files: Vec::new(),
+            failed_calls: Vec::new(),
+            patch: None,
+            patch_error: Some("the run ended before the model was asked anything: nothing was changed".into()),
+            notes: Vec::new(),
+            enforcement: Value::Null,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,12 +6,13 @@
 
 use super::Doorway;
 use super::private_git::{EMPTY_BLOB, Entries, Entry, PrivateGit, is_indexable, split};
-use crate::envelope::Fault;
+use crate::envelope::{Fault, FaultCode};
 use crate::workspace::escape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Up to this many files the state at the start is copied whole out of the reach of commands. Above, unchanged files are
 /// looked up in the workspace's own object store, which a command could destroy; then the patch cannot be made, and says so.
@@ -25,7 +26,48 @@ pub struct Baseline {
     ignored: Vec<Vec<u8>>,
     /// Ignored files as they were before a file tool first touched them; `None`: absent.
     touched_before: BTreeMap<Vec<u8>, Option<Entry>>,
+    /// The tree of `entries`.
+    tree: String,
     notes: Vec<String>,
+}
+
+/// What has to be known of a baseline besides its private repository, to make the patch in another process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// The name of the repository's folder, in the session's own.
+    pub git: String,
+    tree: String,
+    ignored: Vec<String>,
+    touched_before: Vec<(String, Option<(u32, String)>)>,
+}
+
+/// What is written down at the start of a run, so that the patch of a killed process can still be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The version of this format: 1.
+    pub v: u32,
+    /// The base directory that the run works in.
+    pub base: PathBuf,
+    /// The folder for transcript, result and patch.
+    pub out: PathBuf,
+    /// Whether the base directory is a disposable copy.
+    pub disposable: bool,
+    /// The state at the start; `None` while it is not taken.
+    pub baseline: Option<Kept>,
+}
+
+impl Record {
+    /// Writes it, whole or not at all.
+    ///
+    /// # Errors
+    /// `io_error`.
+    pub fn write(&self, file: &Path) -> Result<(), Fault> {
+        let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("{}: {error}", file.display()));
+        let text = serde_json::to_vec(self).map_err(|error| broken(error.into()))?;
+        super::finish::replace(file, &text).map_err(broken)
+    }
 }
 
 /// What changed.
@@ -76,12 +118,76 @@ impl Baseline {
     pub async fn take(doorway: &impl Doorway) -> Result<Self, Fault> {
         let git = PrivateGit::create(doorway).await?;
         let scan = git.scan(doorway, &Entries::new()).await?;
-        let baseline = Self { git, entries: scan.entries, ignored: scan.ignored, touched_before: BTreeMap::new(), notes: scan.notes };
-        if baseline.entries.len() <= MOST_KEPT {
-            let tree = baseline.git.tree(doorway, &baseline.entries).await?;
-            baseline.git.keep(doorway, &tree).await?;
+        let tree = git.tree(doorway, &scan.entries).await?;
+        if scan.entries.len() <= MOST_KEPT {
+            git.keep(doorway, &tree).await?;
         }
-        Ok(baseline)
+        Ok(Self { git, entries: scan.entries, ignored: scan.ignored, touched_before: BTreeMap::new(), tree, notes: scan.notes })
+    }
+
+    /// What [`Self::restore`] needs.
+    pub fn kept(&self) -> Kept {
+        let show = |path: &[u8]| escape::show(OsStr::from_bytes(path));
+        let before = self.touched_before.iter();
+        Kept {
+            git: self.git.name(),
+            tree: self.tree.clone(),
+            ignored: self.ignored.iter().map(|path| show(path)).collect(),
+            touched_before: before.map(|(path, entry)| (show(path), entry.as_ref().map(|entry| (entry.mode, entry.oid.clone())))).collect(),
+        }
+    }
+
+    /// The baseline of a session that is no more. `git`: where its repository is now, in this session's own folder.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub async fn restore(doorway: &impl Doorway, git: PathBuf, kept: &Kept) -> Result<Self, Fault> {
+        if kept.tree.len() != EMPTY_BLOB.len() || !kept.tree.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Fault::new(FaultCode::Internal, "the record of the start names no tree"));
+        }
+        let git = PrivateGit::reopen(git);
+        let entries = git.entries_of(doorway, &kept.tree).await?;
+        let bytes = |path: &String| escape::name(path).into_vec();
+        let touched = kept.touched_before.iter();
+        let touched_before =
+            touched.map(|(path, entry)| (bytes(path), entry.clone().map(|(mode, oid)| Entry { mode, oid }))).collect::<BTreeMap<_, _>>();
+        let ignored = kept.ignored.iter().map(bytes).collect();
+        Ok(Self { git, entries, ignored, touched_before, tree: kept.tree.clone(), notes: Vec::new() })
+    }
+
+    /// Moves the start back to before an earlier patch, which led to the state that was taken. `touched`: as in [`Self::patch`].
+    ///
+    /// # Errors
+    /// `internal` when the patch did not lead there; the start is then as it was.
+    pub async fn rewind(&mut self, doorway: &impl Doorway, patch: &[u8], touched: &[String]) -> Result<(), Fault> {
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let mut seeds = self.entries.clone();
+        self.seed(doorway, &mut seeds, touched);
+        let now = self.git.scan(doorway, &seeds).await?.entries;
+        let entries = self.git.without(doorway, &now, patch).await?;
+        let tree = self.git.tree(doorway, &entries).await?;
+        // Of an ignored file the state before the first change counts, not that of now.
+        let base = doorway.base().as_os_str().as_bytes().to_vec();
+        let ignored = touched.iter().filter_map(|path| clean(path, &base)).filter(|path| self.was_ignored(path));
+        let before: Vec<_> = ignored.map(|path| (path.clone(), entries.get(&path).cloned())).collect();
+        self.touched_before.extend(before);
+        (self.entries, self.tree) = (entries, tree);
+        if self.entries.len() <= MOST_KEPT {
+            self.git.keep(doorway, &self.tree).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds what tools touched to what is looked at, ignored or not.
+    fn seed(&self, doorway: &impl Doorway, seeds: &mut Entries, touched: &[String]) -> Vec<Vec<u8>> {
+        let base = doorway.base().as_os_str().as_bytes().to_vec();
+        let touched: Vec<Vec<u8>> = touched.iter().filter_map(|path| clean(path, &base)).collect();
+        for path in &touched {
+            seeds.entry(path.clone()).or_insert_with(|| Entry { mode: 0o100_644, oid: EMPTY_BLOB.into() });
+        }
+        touched
     }
 
     /// To be called before a file tool changes `paths` (as the call names them): ignored files among them are stored as
@@ -117,12 +223,10 @@ impl Baseline {
     /// # Errors
     /// As [`Self::take`].
     pub async fn patch(&self, doorway: &impl Doorway, touched: &[String]) -> Result<Patch, Fault> {
-        let base = doorway.base().as_os_str().as_bytes().to_vec();
-        let touched: Vec<Vec<u8>> = touched.iter().filter_map(|path| clean(path, &base)).collect();
         let mut before = self.entries.clone();
         let mut seeds = self.entries.clone();
+        let touched = self.seed(doorway, &mut seeds, touched);
         for path in &touched {
-            seeds.entry(path.clone()).or_insert_with(|| Entry { mode: 0o100_644, oid: EMPTY_BLOB.into() });
             if let Some(Some(entry)) = self.touched_before.get(path) {
                 before.entry(path.clone()).or_insert_with(|| entry.clone());
             }

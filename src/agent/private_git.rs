@@ -110,6 +110,17 @@ impl PrivateGit {
         Ok(git)
     }
 
+    /// A repository that [`Self::create`] made in another session, moved to `dir`.
+    pub(super) fn reopen(dir: PathBuf) -> Self {
+        // Index files of the other session may lie there.
+        Self { dir, indexes: AtomicU32::new(1 << 20) }
+    }
+
+    /// The name of its folder.
+    pub(super) fn name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Fault> {
         let path = self.dir.join(name);
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, content));
@@ -264,6 +275,27 @@ impl PrivateGit {
             return Err(Fault::new(FaultCode::Internal, "git write-tree gave no object id"));
         }
         Ok(oid)
+    }
+
+    /// The entries of a tree.
+    pub(super) async fn entries_of(&self, doorway: &impl Doorway, tree: &str) -> Result<Entries, Fault> {
+        let listing = self.run(doorway, b"", &self.index(), &["ls-tree", "-r", "-z", "--full-tree", tree], None).await?;
+        let read = |record: &[u8]| {
+            let tab = record.iter().position(|b| *b == b'\t')?;
+            let mut head = std::str::from_utf8(&record[..tab]).ok()?.split(' ');
+            let (mode, oid) = (u32::from_str_radix(head.next()?, 8).ok()?, head.nth(1)?.to_owned());
+            Some((record[tab + 1..].to_vec(), Entry { mode, oid }))
+        };
+        Ok(split(&listing).filter_map(read).collect())
+    }
+
+    /// What entries were before a patch was applied to them.
+    pub(super) async fn without(&self, doorway: &impl Doorway, entries: &Entries, patch: &[u8]) -> Result<Entries, Fault> {
+        let index = self.index();
+        self.fill(doorway, b"", &index, entries).await?;
+        let args = ["apply", "--cached", "--reverse", "--whitespace=nowarn", "-"];
+        self.run(doorway, b"", &index, &args, Some(patch.to_vec())).await?;
+        self.list(doorway, b"", &index).await
     }
 
     /// Copies everything that a tree needs into the private store, so that it outlives the workspace's repository.

@@ -5,28 +5,29 @@
 //! whole, and never goes on when the transcript cannot be written.
 
 use super::Doorway;
-use super::act::{Deadlines, Files, act, within};
+use super::act::{Deadlines, Files, act, touched, within};
 use super::attach::{self, Attachment};
 use super::budget::{Budget, Circle, Circles, Kind, Limits, Price};
 use super::fallback;
-use super::messages::{messages, to_stub, validate};
+use super::messages::{KEEP_REPLIES, messages, size, to_stub, to_summarize, validate};
 use super::observe::{Log, Observer};
-use super::outcome::{FailedCall, Outcome, RunResult};
-use super::patch::{Baseline, Patch};
+use super::outcome::{Outcome, RunResult};
+use super::patch::{Baseline, Patch, Record};
 use super::prompt::Toolset;
 use super::reply::{self, Asked};
-use super::transcript::{Event, Transcript, What, used_ids, was_shown};
+use super::transcript::{Transcript, What, used_ids, was_shown};
 use crate::dialect::{schema, text};
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::provider::{Extra, Message, Progress, Provider, Reply, Request, Stop, ToolSchema};
 use crate::session::Call;
+use crate::tools::Access;
 use serde_json::Value;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Malformed calls in a row after which a model is spoken to by text.
 const SWITCH_AFTER: u32 = 3;
@@ -34,8 +35,14 @@ const SWITCH_AFTER: u32 = 3;
 const MALFORMED_TEXT: u32 = 5;
 /// Failed verifications that go back to the model.
 const VERIFY_ROUNDS: u32 = 3;
-/// How long the patch may take.
-const PATCH_TIME: Duration = Duration::from_secs(120);
+/// Replies after which a summary that failed is asked for again.
+const SUMMARY_PAUSE: u32 = 8;
+/// Characters of a summary that are kept.
+const MOST_SUMMARY: usize = 40_000;
+/// What the model is asked when the conversation grows too large.
+const SUMMARIZE: &str = "The conversation has become too long and its beginning is about to be left out. Do not call a tool. Write down what \
+    is needed to go on without it: what was found out, with paths and names; what was changed and why; what was tried and failed; what \
+    remains to be done. The task itself is kept and need not be repeated.";
 /// What a line begins with by which the model gives up.
 const GIVING_UP: &str = "GAVE UP:";
 /// Facts of an answer that change by themselves.
@@ -72,6 +79,12 @@ pub struct RunOptions {
     pub patch_file: Option<PathBuf>,
     /// Files that are given along with the task, ready to be shown. Their content is known to the doorway's tools.
     pub attachments: Vec<Attachment>,
+    /// A file outside the workspace where the start is written down, so that the patch of a killed process can still be made.
+    pub record: Option<(PathBuf, Record)>,
+    /// The patch that an earlier process of this run left: the state that is found is what it led to.
+    pub earlier: Option<Vec<u8>>,
+    /// What to say to the model when the run goes on; empty: that it goes on.
+    pub follow_up: String,
 }
 
 impl RunOptions {
@@ -92,6 +105,9 @@ impl RunOptions {
             enforcement: Value::Null,
             patch_file: None,
             attachments: Vec::new(),
+            record: None,
+            earlier: None,
+            follow_up: String::new(),
         }
     }
 }
@@ -105,15 +121,16 @@ pub struct Finished {
     pub patch: Option<Patch>,
 }
 
-/// Runs the task, or goes on with it where the transcript holds events already. `stop` comes when a signal does, with its
-/// number; whatever runs then is dropped, and so ended.
+/// Runs the task, or goes on with it where the transcript holds events already. `stop` is awaited again and again and comes when a
+/// signal does, with its number: whatever runs then is dropped, and so ended. A signal that comes when the work is over already cuts
+/// the making of the patch short, and changes no outcome.
 pub async fn run(
     doorway: &impl Doorway,
     provider: &dyn Provider,
     transcript: &mut Transcript,
     observer: &dyn Observer,
     options: &RunOptions,
-    stop: impl Future<Output = u8>,
+    mut stop: impl AsyncFnMut() -> u8,
 ) -> Finished {
     let began = Instant::now();
     let mut run = Run::new(doorway, provider, Log { transcript, observer }, options, began);
@@ -127,29 +144,31 @@ pub async fn run(
         };
         tokio::select! {
             biased;
-            signal = stop => Outcome::Signal(signal),
+            signal = stop() => Outcome::Signal(signal),
             outcome = limited => outcome,
         }
     };
-    run.finish(outcome).await
+    run.finish(outcome, stop).await
 }
 
-struct Run<'a, D> {
-    doorway: &'a D,
-    provider: &'a dyn Provider,
-    log: Log<'a>,
-    options: &'a RunOptions,
-    began: Instant,
+pub(super) struct Run<'a, D> {
+    pub(super) doorway: &'a D,
+    pub(super) provider: &'a dyn Provider,
+    pub(super) log: Log<'a>,
+    pub(super) options: &'a RunOptions,
+    pub(super) began: Instant,
     schemas: Vec<ToolSchema>,
     native: bool,
-    budget: Budget,
+    pub(super) budget: Budget,
     circles: Circles,
-    files: Files,
-    patch_error: Option<String>,
-    notes: Vec<String>,
+    pub(super) files: Files,
+    pub(super) patch_error: Option<String>,
+    pub(super) notes: Vec<String>,
     malformed: u32,
     silent: u32,
     verified: u32,
+    /// Replies until a summary that failed is asked for again.
+    no_summary: u32,
 }
 
 /// What to do after a reply.
@@ -170,12 +189,13 @@ impl<'a, D: Doorway> Run<'a, D> {
             native: options.native,
             budget: Budget::new(options.limits.clone(), options.price),
             circles: Circles::default(),
-            files: Files::default(),
+            files: Files { record: options.record.clone(), ..Files::default() },
             patch_error: None,
             notes: Vec::new(),
             malformed: 0,
             silent: 0,
             verified: 0,
+            no_summary: 0,
         }
     }
 
@@ -188,10 +208,13 @@ impl<'a, D: Doorway> Run<'a, D> {
     }
 
     async fn think_and_act(&mut self) -> Result<Outcome, Fault> {
-        match Baseline::take(self.doorway).await {
+        let changes = |name: &str| self.options.toolset.find(name).is_some_and(|tool| tool.access == Some(Access::Change));
+        self.files.touched = touched(self.log.transcript.events(), changes);
+        match self.baseline().await {
             Ok(baseline) => self.files.baseline = Some(baseline),
             Err(fault) => self.patch_error = Some(format!("the state at the start could not be taken: {fault}")),
         }
+        self.files.remember();
         let new = self.log.transcript.events().is_empty();
         self.begin()?;
         if new && !self.native && !self.options.toolset.lookups.is_empty() {
@@ -218,6 +241,21 @@ impl<'a, D: Doorway> Run<'a, D> {
         }
     }
 
+    /// The state at the start; of a resumed run, the state at its first start.
+    async fn baseline(&mut self) -> Result<Baseline, Fault> {
+        let mut baseline = Baseline::take(self.doorway).await?;
+        let touched: Vec<String> = self.files.touched.iter().cloned().collect();
+        if let Some(earlier) = &self.options.earlier
+            && let Err(fault) = baseline.rewind(self.doorway, earlier, &touched).await
+        {
+            self.notes.push(format!(
+                "the patch holds only what changed since the run was resumed: the workspace was changed meanwhile ({fault})"
+            ));
+            baseline.before_change(self.doorway, &touched).await?;
+        }
+        Ok(baseline)
+    }
+
     /// Begins a transcript, or takes up from one what was spent and said.
     fn begin(&mut self) -> Result<(), Fault> {
         if self.log.transcript.events().is_empty() {
@@ -229,6 +267,7 @@ impl<'a, D: Doorway> Run<'a, D> {
                 tools: tools.iter().map(|tool| tool.name.clone()).collect(),
                 system: self.system(self.native),
                 enforcement: self.options.enforcement.clone(),
+                workspace: self.doorway.base().display().to_string(),
             })?;
             let can_read = self.options.toolset.find("read_file").is_some();
             return self.options.attachments.iter().try_for_each(|file| self.tell(&attach::shown(file, &self.options.nonce, can_read)));
@@ -238,14 +277,18 @@ impl<'a, D: Doorway> Run<'a, D> {
                 What::RunStarted { dialect, .. } => self.native = dialect == "native",
                 What::DialectChanged { .. } => self.native = false,
                 What::TurnStarted { .. } => self.budget.turn(),
-                What::Replied { input_tokens, output_tokens, .. } => self.budget.tokens(*input_tokens, *output_tokens),
+                What::Replied { input_tokens, output_tokens, .. } | What::Summarized { input_tokens, output_tokens, .. } => {
+                    self.budget.tokens(*input_tokens, *output_tokens);
+                }
                 What::CallEnded { envelope, .. } => self.budget.called(envelope.success()),
                 _ => {}
             }
         }
         // The interruption itself is nothing that the model did wrong.
         self.budget.called(true);
-        self.note("the run was resumed: the patch holds what changed since then")
+        // Also where the model spoke last: it has to be asked something.
+        let follow_up = self.options.follow_up.trim();
+        self.tell(if follow_up.is_empty() { "The run was interrupted and goes on now, on the files as they are." } else { follow_up })
     }
 
     fn system(&self, native: bool) -> String {
@@ -262,7 +305,7 @@ impl<'a, D: Doorway> Run<'a, D> {
         let turn = self.budget.spent().turns + 1;
         self.log.append(What::TurnStarted { turn })?;
         self.budget.turn();
-        let messages = self.conversation()?;
+        let messages = self.conversation().await?;
         let observer = self.log.observer;
         let mut stream = self.log.transcript.mask().stream();
         let mut show = |progress: Progress<'_>| {
@@ -289,16 +332,66 @@ impl<'a, D: Doorway> Run<'a, D> {
         })
     }
 
-    /// The messages, whole and within bounds.
-    fn conversation(&mut self) -> Result<Vec<Message>, Fault> {
-        let mut conversation = messages(self.log.transcript.events(), &self.options.nonce)?;
-        let ids = to_stub(self.log.transcript.events(), &conversation, self.options.context_bytes);
-        if !ids.is_empty() {
-            self.log.append(What::ResultsStubbed { ids })?;
-            conversation = messages(self.log.transcript.events(), &self.options.nonce)?;
+    /// The messages, whole and within bounds: old results become stubs first, then the beginning becomes a summary, and when that
+    /// fails, all results but the last reply's become stubs.
+    async fn conversation(&mut self) -> Result<Vec<Message>, Fault> {
+        let most = self.options.context_bytes;
+        let mut conversation = self.stubbed(KEEP_REPLIES)?;
+        if size(&conversation) > most {
+            self.no_summary = self.no_summary.saturating_sub(1);
+            if self.no_summary == 0
+                && let Some(upto) = to_summarize(self.log.transcript.events(), KEEP_REPLIES)
+            {
+                match self.summary(&conversation).await {
+                    Ok((text, input_tokens, output_tokens)) => {
+                        self.log.append(What::Summarized { text, upto, input_tokens, output_tokens })?;
+                        conversation = messages(self.log.transcript.events(), &self.options.nonce)?;
+                    }
+                    Err(why) => {
+                        self.no_summary = SUMMARY_PAUSE;
+                        self.note(&format!("the conversation could not be summarized, old results are left out instead: {why}"))?;
+                    }
+                }
+            }
+            if size(&conversation) > most {
+                conversation = self.stubbed(1)?;
+            }
         }
         validate(&conversation)?;
         Ok(conversation)
+    }
+
+    /// The messages with old results as stubs, those of the last replies aside.
+    fn stubbed(&mut self, keep: usize) -> Result<Vec<Message>, Fault> {
+        let conversation = messages(self.log.transcript.events(), &self.options.nonce)?;
+        let ids = to_stub(self.log.transcript.events(), &conversation, self.options.context_bytes, keep);
+        if ids.is_empty() {
+            return Ok(conversation);
+        }
+        self.log.append(What::ResultsStubbed { ids })?;
+        messages(self.log.transcript.events(), &self.options.nonce)
+    }
+
+    /// Asks the model for a summary of a conversation. Returns it with the tokens read and written, or why there is none.
+    async fn summary(&mut self, conversation: &[Message]) -> Result<(String, u64, u64), String> {
+        let mut asked = conversation.to_vec();
+        asked.push(Message::user(SUMMARIZE));
+        validate(&asked).map_err(|fault| fault.to_string())?;
+        let request = Request {
+            messages: &asked,
+            tools: if self.native { &self.schemas } else { &[] },
+            may_call: false,
+            max_tokens: self.options.max_tokens,
+            extra: &self.options.extra,
+        };
+        let reply = self.provider.reply(request, &mut |_| {}).await.map_err(|error| error.to_string())?;
+        let input = reply.usage.input.saturating_add(reply.usage.cache_read).saturating_add(reply.usage.cache_write);
+        self.budget.tokens(input, reply.usage.output);
+        let text: String = reply.message.text.trim().chars().take(MOST_SUMMARY).collect();
+        if text.is_empty() || !reply.message.calls.is_empty() {
+            return Err("the model gave none".into());
+        }
+        Ok((text, input, reply.usage.output))
     }
 
     /// Takes a reply: runs its calls, or ends.
@@ -422,67 +515,6 @@ impl<'a, D: Doorway> Run<'a, D> {
     fn note(&mut self, text: &str) -> Result<(), Fault> {
         self.log.append(What::Noted { text: text.into() })
     }
-
-    /// The patch and the result, on every way out.
-    async fn finish(mut self, outcome: Outcome) -> Finished {
-        let mut notes = std::mem::take(&mut self.notes);
-        if let Err(fault) = self.log.close_dangling() {
-            notes.push(format!("the transcript could not be ended: {fault}"));
-        }
-        let (patch, patch_path, patch_error) = self.make_patch().await;
-        notes.extend(patch.iter().flat_map(|patch| patch.notes.clone()));
-        let events = self.log.transcript.events();
-        let spent = self.budget.spent();
-        let exit_code = outcome.exit_code().code();
-        #[allow(clippy::cast_precision_loss)] // exact up to nine thousand million dollars
-        let cost_usd = self.budget.cost().map(|micros| micros as f64 / 1e6);
-        let mask = self.log.transcript.mask();
-        let result = RunResult {
-            v: 1,
-            run_id: self.log.transcript.run_id().into(),
-            status: if exit_code == 0 { "success" } else { "failure" }.into(),
-            stop_reason: outcome.stop_reason().into(),
-            exit_code,
-            message: outcome.message().map(|text| mask.text(&text).into_owned()),
-            answer: answer_of(events),
-            model: self.provider.name(),
-            turns: spent.turns,
-            input_tokens: spent.input_tokens,
-            output_tokens: spent.output_tokens,
-            cost_usd,
-            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            changed_files: patch.as_ref().map(|patch| patch.files.clone()).unwrap_or_default(),
-            failed_calls: failed_calls(events),
-            patch: patch_path,
-            patch_error,
-            notes,
-            enforcement: self.options.enforcement.clone(),
-        };
-        if let Ok(value) = serde_json::to_value(&result) {
-            // That the last event is missing takes nothing from the result, which the caller has.
-            let _ = self.log.append(What::RunEnded { result: value });
-        }
-        Finished { result, patch }
-    }
-
-    /// The patch, where it was written, and why not.
-    async fn make_patch(&self) -> (Option<Patch>, Option<String>, Option<String>) {
-        let Some(baseline) = &self.files.baseline else {
-            let why = self.patch_error.clone().unwrap_or_else(|| "the run ended before the state at the start was taken".into());
-            return (None, None, Some(why));
-        };
-        let touched: Vec<String> = self.files.touched.iter().cloned().collect();
-        let patch = match tokio::time::timeout(PATCH_TIME, baseline.patch(self.doorway, &touched)).await {
-            Ok(Ok(patch)) => patch,
-            Ok(Err(fault)) => return (None, None, Some(fault.to_string())),
-            Err(_) => return (None, None, Some(format!("the patch was not made within {} s", PATCH_TIME.as_secs()))),
-        };
-        let Some(file) = &self.options.patch_file else { return (Some(patch), None, None) };
-        match std::fs::write(file, &patch.text) {
-            Ok(()) => (Some(patch), Some(file.display().to_string()), None),
-            Err(error) => (Some(patch), None, Some(format!("{}: {error}", file.display()))),
-        }
-    }
 }
 
 /// Drives a run such that a bug in it is an outcome, and what the model did is not lost.
@@ -502,23 +534,6 @@ fn lasting(envelope: &Envelope) -> String {
         data.retain(|key, _| !VOLATILE.contains(&key.as_str()));
     }
     format!("{:?} {data}", envelope.error())
-}
-
-/// The last words of the model.
-fn answer_of(events: &[Event]) -> String {
-    let mut said = events.iter().rev().filter_map(|event| match &event.what {
-        What::Replied { text, .. } => Some(text),
-        _ => None,
-    });
-    said.find(|text| !text.trim().is_empty()).cloned().unwrap_or_default()
-}
-
-fn failed_calls(events: &[Event]) -> Vec<FailedCall> {
-    let failed = events.iter().filter_map(|event| match &event.what {
-        What::CallEnded { id, tool, envelope, .. } => Some((id, tool, envelope.error()?)),
-        _ => None,
-    });
-    failed.map(|(id, tool, error)| FailedCall { id: id.clone(), tool: tool.clone(), error: error.into() }).collect()
 }
 
 #[cfg(test)]

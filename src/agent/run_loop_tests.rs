@@ -4,6 +4,7 @@ use crate::agent::observe::Nobody;
 use crate::agent::patch::Status;
 use crate::agent::prompt::{Capabilities, Offered, SessionOptions, toolset};
 use crate::agent::shared_tests::{Place, now};
+use crate::agent::transcript::Event;
 use crate::agent::transcript::load;
 use crate::envelope::Data;
 use crate::provider::scripted::{Form, Scripted};
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::future::pending;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// A tool that a test brings. What it does is in [`Stage::call`].
 struct Brought {
@@ -142,6 +144,15 @@ impl Doorway for Stage {
         self.place.own(argv, env, stdin).await
     }
 
+    async fn settle(&self) -> Vec<String> {
+        self.seen.borrow_mut().push("settled".into());
+        Vec::new()
+    }
+
+    fn keep_output(&self, text: &[u8]) -> Option<String> {
+        self.place.keep_output(text)
+    }
+
     fn tools(&self) -> &[&'static dyn AnyTool] {
         TOOLS
     }
@@ -153,6 +164,10 @@ impl Doorway for Stage {
     fn own_dir(&self) -> PathBuf {
         self.place.own.clone()
     }
+}
+
+async fn pending_stop() -> u8 {
+    pending().await
 }
 
 fn options(stage: &Stage) -> RunOptions {
@@ -167,7 +182,7 @@ fn play(stage: &Stage, script: &str, adjust: impl FnOnce(&mut RunOptions)) -> Fi
     let mut options = options(stage);
     adjust(&mut options);
     let mut transcript = Transcript::create(&stage.transcript(), "run", Mask::default()).unwrap();
-    let finished = now(run(stage, &provider, &mut transcript, &Nobody, &options, pending()));
+    let finished = now(run(stage, &provider, &mut transcript, &Nobody, &options, pending_stop));
     drop(transcript);
     check(stage, &finished);
     finished
@@ -366,7 +381,12 @@ fn the_wall_clock_and_a_signal_end_a_hanging_run_and_keep_its_work() {
 fn stopped(stage: &Stage, script: &str) -> Finished {
     let provider = Scripted::new("s", script.as_bytes(), Form::JsonLines).unwrap();
     let mut transcript = Transcript::create(&stage.transcript(), "run", Mask::default()).unwrap();
-    let stop = async {
+    let mut times = 0;
+    let stop = async || {
+        times += 1;
+        if times > 1 {
+            return pending().await;
+        }
         stage.hanging.notified().await;
         15
     };
@@ -455,7 +475,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
     assert_eq!(repair.cut_bytes, 13);
     let provider =
         Scripted::new("s", json!({"expect_contains": "interrupted", "text": "Done."}).to_string().as_bytes(), Form::JsonLines).unwrap();
-    let finished = now(run(&stage, &provider, &mut transcript, &Nobody, &options(&stage), pending()));
+    let finished = now(run(&stage, &provider, &mut transcript, &Nobody, &options(&stage), pending_stop));
     drop(transcript);
     check(&stage, &finished);
     assert_eq!((how(&finished), finished.result.turns), ((0, "done"), 2));
@@ -481,7 +501,7 @@ fn known_secrets_are_shown_to_nobody() {
     let provider = Scripted::new("s", script.as_bytes(), Form::JsonLines).unwrap();
     let mut transcript = Transcript::create(&stage.transcript(), "run", Mask::new(["sk-0123456789".into()])).unwrap();
     let watcher = Watcher::default();
-    let finished = now(run(&stage, &provider, &mut transcript, &watcher, &options(&stage), pending()));
+    let finished = now(run(&stage, &provider, &mut transcript, &watcher, &options(&stage), pending_stop));
     check(&stage, &finished);
     assert_eq!(finished.result.answer, "It is [secret].");
     let shown = watcher.0.into_inner().unwrap();
@@ -489,4 +509,146 @@ fn known_secrets_are_shown_to_nobody() {
     for text in [shown, std::fs::read_to_string(stage.transcript()).unwrap()] {
         assert!(!text.contains("sk-0123456789"));
     }
+}
+
+/// A script in which each reply looks at another big file, then says it is done; `summaries` stand where they are asked for.
+fn bulky(stage: &Stage, rounds: usize) -> Vec<String> {
+    (0..rounds)
+        .map(|n| {
+            stage.place.write(&format!("big{n}"), "x ".repeat(3_000));
+            calls(&[look(&format!("big{n}"))])
+        })
+        .collect()
+}
+
+#[test]
+fn a_conversation_that_grows_too_large_becomes_stubs_then_a_summary() {
+    let stage = Stage::new();
+    let mut script = bulky(&stage, 12);
+    // Arguments are no results: they cannot become stubs.
+    script.iter_mut().for_each(|line| *line = line.replace("\"path\"", &format!("\"content\":\"{}\",\"path\"", "x".repeat(3_000))));
+    let summary = json!({"expect_contains": "Write down what is needed", "text": "SUMMARY OF IT.", "usage": {"input": 70, "output": 7}})
+        .to_string()
+        + "\n";
+    script.insert(9, summary);
+    script.push(says("Done."));
+    let finished = play(&stage, &script.concat(), |options| options.context_bytes = 50_000);
+    assert_eq!((how(&finished), finished.result.turns), ((0, "done"), 13), "a summary is no turn");
+    assert_eq!((finished.result.input_tokens, finished.result.output_tokens), (70, 7), "and is paid for");
+    let events = load(&stage.transcript()).unwrap();
+    let stubbed = events.iter().position(|event| matches!(event.what, What::ResultsStubbed { .. })).unwrap();
+    let summarized = events.iter().position(|event| matches!(event.what, What::Summarized { .. })).unwrap();
+    assert!(stubbed < summarized, "stubs come first");
+    let messages = messages(&events, "N0NCE").unwrap();
+    assert_eq!(messages[1].text(), "Make it two.");
+    assert!(messages[2].text().ends_with("SUMMARY OF IT."));
+    assert!(crate::agent::messages::size(&messages) < 50_000);
+}
+
+#[test]
+fn when_the_summary_fails_stubs_alone_have_to_do() {
+    for failing in [r#"{"fail": "server"}"#, r#"{"text": " "}"#, r#"{"text": "I call.", "calls": [{"name": "look", "arguments": {}}]}"#] {
+        let stage = Stage::new();
+        let mut script = bulky(&stage, 12);
+        script.iter_mut().for_each(|line| *line = line.replace("\"path\"", &format!("\"content\":\"{}\",\"path\"", "x".repeat(3_000))));
+        script.insert(9, format!("{failing}\n"));
+        script.push(says("Done."));
+        let finished = play(&stage, &script.concat(), |options| options.context_bytes = 50_000);
+        assert_eq!(how(&finished), (0, "done"), "{failing}: {:?}", finished.result.message);
+        let events = load(&stage.transcript()).unwrap();
+        assert!(!events.iter().any(|event| matches!(event.what, What::Summarized { .. })));
+        assert!(events.iter().any(|event| matches!(&event.what, What::Noted { text } if text.contains("could not be summarized"))));
+        assert_eq!(stage.began().len(), 12, "a call of the summary's is not run");
+    }
+}
+
+#[test]
+fn a_run_cut_at_any_byte_of_its_last_record_goes_on() {
+    let stage = Stage::new();
+    stage.place.write("strange", "NUL \0 and \u{2028} and \u{e9}\n");
+    let finished = play(&stage, &(calls(&[look("strange")]) + r#"{"fail": "server"}"#), |_| {});
+    assert_eq!(how(&finished), (6, "provider_error"));
+    let whole = std::fs::read(stage.transcript()).unwrap();
+    let ends: Vec<usize> = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+    let text = String::from_utf8_lossy(&whole).into_owned();
+    let answered = ends.iter().position(|end| text[..*end].contains("call_ended")).unwrap();
+    let replied = ends.iter().position(|end| text[..*end].contains("\"replied\"")).unwrap();
+    let records = [answered, replied].map(|record| (ends[record - 1], ends[record]));
+    for cut in records.into_iter().flat_map(|(from, to)| from..=to) {
+        std::fs::write(stage.transcript(), &whole[..cut]).unwrap();
+        let (mut transcript, _) = Transcript::resume(&stage.transcript(), Mask::default()).unwrap();
+        let provider = Scripted::new("s", says("Done.").as_bytes(), Form::JsonLines).unwrap();
+        let mut options = options(&stage);
+        // Without a patch: what is tried here is the conversation, a thousand times.
+        options.limits.turns = 10;
+        let quick = Quick(&stage);
+        let finished = now(run(&quick, &provider, &mut transcript, &Nobody, &options, pending_stop));
+        drop(transcript);
+        check(&stage, &finished);
+        assert_eq!(how(&finished), (0, "done"), "cut at {cut}");
+    }
+}
+
+/// The same stage without git, which takes its time.
+struct Quick<'a>(&'a Stage);
+
+impl Doorway for Quick<'_> {
+    async fn call(&self, call: Call) -> Answer {
+        self.0.call(call).await
+    }
+
+    async fn own(&self, _argv: Vec<OsString>, _env: Vec<(OsString, OsString)>, _stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault> {
+        Err(Fault::new(FaultCode::CommandNotStarted, "no git here"))
+    }
+
+    async fn settle(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn keep_output(&self, text: &[u8]) -> Option<String> {
+        self.0.keep_output(text)
+    }
+
+    fn tools(&self) -> &[&'static dyn AnyTool] {
+        TOOLS
+    }
+
+    fn base(&self) -> &Path {
+        &self.0.place.base
+    }
+
+    fn own_dir(&self) -> PathBuf {
+        self.0.place.own.clone()
+    }
+}
+
+#[test]
+fn what_stood_at_the_start_is_found_again_by_another_process() {
+    use crate::agent::patch::{Baseline, Record};
+    let stage = Stage::new();
+    stage.place.write(".gitignore", "*.log\n");
+    stage.place.write("k.log", "1\n");
+    stage.place.commit();
+    let mut baseline = now(Baseline::take(&stage)).unwrap();
+    now(baseline.before_change(&stage, &["k.log".into(), "new.log".into()])).unwrap();
+    let record =
+        Record { v: 1, base: stage.place.base.clone(), out: stage.place.own.clone(), disposable: false, baseline: Some(baseline.kept()) };
+    let file = stage.place.own.join("run.json");
+    record.write(&file).unwrap();
+    let again: Record = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(again, record);
+    let kept = again.baseline.unwrap();
+    let moved = stage.place.own.join("moved.git");
+    std::fs::rename(stage.place.own.join(&kept.git), &moved).unwrap();
+    for (path, content) in [("k.log", "2\n"), ("new.log", "3\n"), ("a", "two\n")] {
+        stage.place.write(path, content);
+    }
+    let restored = now(Baseline::restore(&stage, moved, &kept)).unwrap();
+    let patch = now(restored.patch(&stage, &["k.log".into(), "new.log".into()])).unwrap();
+    let files: Vec<(&str, Status)> = patch.files.iter().map(|file| (file.path.as_str(), file.status)).collect();
+    assert_eq!(files, [("a", Status::Modified), ("k.log", Status::Modified), ("new.log", Status::Added)]);
+    let mut wrong = kept;
+    wrong = serde_json::from_str(&serde_json::to_string(&wrong).unwrap().replace(&baseline.kept().git, "../elsewhere")).unwrap();
+    assert_eq!(wrong.git, "../elsewhere", "which the caller refuses");
+    assert!(serde_json::from_str::<Record>("{\"v\":1,\"bogus\":2}").is_err());
 }

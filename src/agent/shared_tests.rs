@@ -87,6 +87,14 @@ impl Doorway for Place {
         Ok(OwnOutput { status: output.status.code().unwrap_or(128), stdout: output.stdout, stderr: output.stderr })
     }
 
+    async fn settle(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn keep_output(&self, text: &[u8]) -> Option<String> {
+        std::fs::write(self.own.join("kept"), text).ok().map(|()| "spool:kept".into())
+    }
+
     fn tools(&self) -> &[&'static dyn AnyTool] {
         &[]
     }

@@ -54,6 +54,9 @@ pub enum What {
         system: String,
         /// What the sandbox enforces.
         enforcement: Value,
+        /// The base directory.
+        #[serde(default)]
+        workspace: String,
     },
     /// The run goes on after an interruption.
     RunResumed {
@@ -118,6 +121,17 @@ pub enum What {
     ResultsStubbed {
         /// The ids of their calls.
         ids: Vec<String>,
+    },
+    /// The beginning of the conversation is shown to the model as a summary from here on; the task is kept verbatim.
+    Summarized {
+        /// The summary.
+        text: String,
+        /// The position of the first event that is still shown.
+        upto: u64,
+        /// Tokens read for it.
+        input_tokens: u64,
+        /// Tokens written for it.
+        output_tokens: u64,
     },
     /// Something that a person should know and the model need not.
     Noted {

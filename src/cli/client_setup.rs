@@ -25,8 +25,8 @@ pub(super) enum Client {
 /// Prints the line on standard output, and what to do with it on standard error.
 pub(super) fn print(client: Client, common: &Common) -> ExitCode {
     let (line, what) = line(client, &program(), &arguments(common));
-    anstream::println!("{line}");
-    anstream::eprintln!("bailiwick: {what}");
+    out!("{line}");
+    say!("bailiwick: {what}");
     ExitCode::Done
 }
 

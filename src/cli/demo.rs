@@ -1,6 +1,7 @@
 //! `bailiwick demo`: the main job, with everything real but the model: a repository with a failing test, all seven tools, and three
 //! ways out that are refused. What was refused is judged from outside.
 
+use super::engine::Engine;
 use super::extras::Extras;
 use super::run::{Work, code_of};
 use super::show::{Console, Detail};
@@ -51,6 +52,7 @@ impl Demo {
     }
 
     fn try_run(&self, common: &Common, registry: Registry) -> Result<ExitCode, Fault> {
+        let mut engine = Engine::start()?;
         let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("the demonstration's folder: {error}"));
         let place = tempfile::Builder::new().prefix("bailiwick-demo-").tempdir().map_err(broken)?;
         let (workspace, home, outside, out) =
@@ -71,7 +73,7 @@ impl Demo {
         let model =
             Scripted::new("demo", script.as_bytes(), Form::Toml).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
 
-        anstream::eprintln!("The task: {TASK}");
+        say!("The task: {TASK}");
         let asked = setup::Asked {
             workspace: Some(workspace),
             policy: "build".into(),
@@ -86,17 +88,20 @@ impl Demo {
             attachments: Vec::new(),
             native: true,
             capabilities: Capabilities::default(),
-            price: None,
             context: None,
             limits: Limits::default(),
+            price: None,
             verify: None,
             out: &out,
             secrets: Vec::new(),
             extras: Extras::none(),
+            resumed: false,
+            disposable: false,
         };
-        let console = Console { detail: if self.verbose { Detail::Verbose } else { Detail::Normal }, json: common.json };
-        let finished = work.go(&setup, registry, &model, &console)?;
+        let console = Console::new(if self.verbose { Detail::Verbose } else { Detail::Normal }, common.json);
+        let finished = work.go(&mut engine, &setup, registry, &model, &console)?;
         drop(setup);
+        console.close();
 
         let transcript = std::fs::read_to_string(out.join("transcript.jsonl")).map_err(broken)?;
         let refused = [
@@ -107,22 +112,22 @@ impl Demo {
         if let Some(patch) = &finished.patch
             && !common.json
         {
-            anstream::eprintln!("\nThe patch:");
+            say!("\nThe patch:");
             let _ = std::io::stdout().write_all(&patch.text);
         }
-        anstream::eprintln!("\nJudged from outside:");
+        say!("\nJudged from outside:");
         for (what, holds) in refused {
-            anstream::eprintln!("  {} {what}", if holds { "✓" } else { "✗ NOT TRUE:" });
+            say!("  {} {what}", if holds { "✓" } else { "✗ NOT TRUE:" });
         }
         if let Some(message) = &finished.result.message {
-            anstream::eprintln!("bailiwick: {message}");
+            say!("bailiwick: {message}");
         }
         if let Some(error) = &finished.result.patch_error {
-            anstream::eprintln!("bailiwick: no patch: {error}");
+            say!("bailiwick: no patch: {error}");
         }
         let place_path = place.path().to_path_buf();
         place.close().map_err(broken)?;
-        anstream::eprintln!("  {} the temporary workspace is gone", if place_path.exists() { "✗ NOT TRUE:" } else { "✓" });
+        say!("  {} the temporary workspace is gone", if place_path.exists() { "✗ NOT TRUE:" } else { "✓" });
         if !refused.iter().all(|(_, holds)| *holds) || place_path.exists() || finished.patch.is_none() {
             return Ok(ExitCode::Failed);
         }

@@ -57,8 +57,8 @@ impl Doctor {
         let findings = Findings { kernel, policies, report, error };
         if common.json {
             match serde_json::to_string_pretty(&findings) {
-                Ok(text) => anstream::println!("{text}"),
-                Err(error) => anstream::eprintln!("bailiwick: {error}"),
+                Ok(text) => out!("{text}"),
+                Err(error) => say!("bailiwick: {error}"),
             }
         } else {
             print(&findings);
@@ -94,31 +94,31 @@ fn print(findings: &Findings) {
     let paint = |color: AnsiColor| Style::new().fg_color(Some(color.into()));
     let (good, half, bad) = (paint(AnsiColor::Green), paint(AnsiColor::Yellow), paint(AnsiColor::Red));
     if let Some(report) = &findings.report {
-        anstream::println!("Linux {} ({}), Landlock ABI {}", report.kernel.release, report.kernel.machine, report.landlock_abi);
-        anstream::println!("jails are user {}, group {}\n", report.identity.uid, report.identity.gid);
-        anstream::println!("protections, tried in a live sandbox:");
+        out!("Linux {} ({}), Landlock ABI {}", report.kernel.release, report.kernel.machine, report.landlock_abi);
+        out!("jails are user {}, group {}\n", report.identity.uid, report.identity.gid);
+        out!("protections, tried in a live sandbox:");
         for row in &report.protections {
             let (style, word, says) = match &row.state {
                 State::Enforced { by } => (good, "enforced", format!("by {by}")),
                 State::Partly { by, open } => (half, "partly", format!("by {by}; open: {open}")),
                 State::Missing { why } => (bad, "missing", why.clone()),
             };
-            anstream::println!("  {:<14} {style}{word:<9}{style:#} {says}", row.protection.as_str());
+            out!("  {:<14} {style}{word:<9}{style:#} {says}", row.protection.as_str());
         }
         for lacks in &report.landlock_lacks {
-            anstream::println!("  this Landlock does not judge {lacks}");
+            out!("  this Landlock does not judge {lacks}");
         }
         for note in &report.notes {
-            anstream::println!("  note: {note}");
+            out!("  note: {note}");
         }
     } else {
-        anstream::println!("Linux {} ({})", findings.kernel.release, findings.kernel.machine);
+        out!("Linux {} ({})", findings.kernel.release, findings.kernel.machine);
     }
-    anstream::println!("\npolicies:");
+    out!("\npolicies:");
     for policy in &findings.policies {
         match &policy.why_not {
-            None => anstream::println!("  {:<10} {good}can be honoured{good:#}", policy.policy),
-            Some(why) => anstream::println!("  {:<10} {bad}cannot{bad:#}: {why}", policy.policy),
+            None => out!("  {:<10} {good}can be honoured{good:#}", policy.policy),
+            Some(why) => out!("  {:<10} {bad}cannot{bad:#}: {why}", policy.policy),
         }
     }
 }

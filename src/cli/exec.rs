@@ -106,7 +106,7 @@ impl Exec {
             }
         };
         for undone in guard.map(|guard| guard.end(&warden, ended.compared.clone())).transpose()?.into_iter().flatten() {
-            anstream::eprintln!("bailiwick: {undone}");
+            say!("bailiwick: {undone}");
         }
         if let Some(why) = not_started {
             say_fault(&why.fault);
@@ -117,10 +117,10 @@ impl Exec {
             });
         }
         if let Some(limit) = crate::session::limit_met(&ended, &setup.charter().limits) {
-            anstream::eprintln!("bailiwick: the program met its limit of {limit}");
+            say!("bailiwick: the program met its limit of {limit}");
         }
         if !ended.killed.is_empty() {
-            anstream::eprintln!("bailiwick: ended what the program left running: {}", ended.killed.join("; "));
+            say!("bailiwick: ended what the program left running: {}", ended.killed.join("; "));
         }
         Ok(ended.exit_code.unwrap_or_else(|| 128 + ended.signal.unwrap_or(0)))
     }

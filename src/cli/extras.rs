@@ -228,9 +228,9 @@ impl<'a> Opened<'a> {
 fn say(notes: &[String]) {
     for note in notes.iter().take(MOST_NOTES) {
         // Names of folders and servers are others' words, and could steer a terminal.
-        anstream::eprintln!("bailiwick: {}", one_line(note));
+        say!("bailiwick: {}", one_line(note));
     }
     if notes.len() > MOST_NOTES {
-        anstream::eprintln!("bailiwick: and {} more", notes.len() - MOST_NOTES);
+        say!("bailiwick: and {} more", notes.len() - MOST_NOTES);
     }
 }

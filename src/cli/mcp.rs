@@ -77,21 +77,21 @@ impl Mcp {
             let stop = stop()?;
             // Before the session, which makes this process one that may not look into its own /proc.
             if listener.is_none() && io::stdin().is_terminal() {
-                anstream::eprintln!("bailiwick: an MCP client speaks here, one line of JSON a message; --print-config sets one up");
+                say!("bailiwick: an MCP client speaks here, one line of JSON a message; --print-config sets one up");
             }
             let stdio = if listener.is_none() { Some((input()?, output()?)) } else { None };
             let session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
             let served = match (listener, stdio) {
                 (Some(listener), _) => {
                     let address = listener.local_addr().map_err(broken)?;
-                    anstream::eprintln!("bailiwick: MCP on http://{address}{}", http::PATH);
+                    say!("bailiwick: MCP on http://{address}{}", http::PATH);
                     http::serve(&session, listener, gate, stop).await
                 }
                 (None, Some((input, output))) => server::serve_stdio(&session, input, output, stop).await,
                 (None, None) => Ok(()),
             };
             for undone in session.finish().await {
-                anstream::eprintln!("bailiwick: {undone}");
+                say!("bailiwick: {undone}");
             }
             served
         })

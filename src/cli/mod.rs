@@ -1,9 +1,28 @@
 //! What a person types. The only module that prints and reads environment variables; one file a verb.
 
+/// Says a line on standard error. A reader that went away is no reason to stop.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(anstream::stderr(), $($words)*);
+    }};
+}
+
+/// Says a line on standard output; as [`say`].
+macro_rules! out {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(anstream::stdout(), $($words)*);
+    }};
+}
+
+mod apply;
 mod attach;
 mod client_setup;
+mod copy;
 mod demo;
 mod doctor;
+mod engine;
 mod exec;
 mod extras;
 mod journal;
@@ -11,11 +30,17 @@ mod mcp;
 mod model;
 mod models;
 mod policy;
+mod progress;
+mod replay;
+mod report;
 mod run;
+mod salvage;
 pub mod setup;
 mod show;
+mod summary;
 mod tool;
 mod tools;
+mod trust;
 
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
@@ -83,6 +108,12 @@ enum Verb {
     Exec(exec::Exec),
     /// Make one tool call; prints one envelope, exits 0 exactly when it is a success
     Tool(tool::Tool),
+    /// Take over the patch of a run
+    Apply(apply::Apply),
+    /// Make the calls of a transcript again, without a model, in a copy of the workspace, and compare the answers
+    Replay(replay::Replay),
+    /// Turn a transcript into one HTML page
+    Report(report::Report),
     /// Show the tools as a model would be given them
     Tools(tools::Tools),
     /// Serve the tools to an MCP client
@@ -122,21 +153,58 @@ pub fn main(registry: Registry) -> i32 {
         Verb::Demo(verb) => verb.run(common, registry),
         Verb::Run(verb) => verb.run(common, registry),
         Verb::Tool(verb) => verb.run(common, registry),
+        Verb::Apply(verb) => verb.run(common, registry),
+        Verb::Replay(verb) => verb.run(common, registry),
+        Verb::Report(verb) => verb.run(common),
         Verb::Tools(verb) => verb.run(common, registry),
         Verb::Mcp(verb) => verb.run(common, registry),
         Verb::Policy(verb) => verb.run(common),
         Verb::Models(verb) => verb.run(common.json),
         Verb::Doctor(verb) => verb.run(common),
         Verb::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "bailiwick", &mut std::io::stdout());
-            ExitCode::Done
+            // Into memory first: the generator takes a reader that went away for a bug.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "bailiwick", &mut script);
+            print_bytes(&script)
         }
-        Verb::Man => match clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()) {
-            Ok(()) => ExitCode::Done,
-            Err(_) => ExitCode::Failed,
-        },
+        Verb::Man => {
+            let mut page = Vec::new();
+            match man(&mut page) {
+                Ok(()) => print_bytes(&page),
+                Err(_) => ExitCode::Failed,
+            }
+        }
     };
     i32::from(code.code())
+}
+
+/// Prints what was made whole before. That the reader went away is no fault.
+pub(crate) fn print_bytes(bytes: &[u8]) -> ExitCode {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say!("bailiwick: standard output: {error}");
+            ExitCode::Failed
+        }
+        _ => ExitCode::Done,
+    }
+}
+
+/// The manual page: the program, then each verb.
+fn man(page: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
+        use std::io::Write;
+        let man = clap_mangen::Man::new(verb.clone());
+        writeln!(page, ".SH \"BAILIWICK {}\"", verb.get_name().to_uppercase())?;
+        man.render_synopsis_section(page)?;
+        man.render_description_section(page)?;
+        man.render_options_section(page)?;
+    }
+    Ok(())
 }
 
 /// A usage error is 2, except for `exec`, where 2 may be the program's own.
@@ -146,9 +214,9 @@ fn usage_code(args: &[OsString]) -> i32 {
 
 /// Says on standard error why nothing was done.
 pub(crate) fn say_fault(fault: &Fault) {
-    anstream::eprintln!("bailiwick: {fault}");
+    say!("bailiwick: {}", show::seen(&fault.to_string()));
     if let Some(hint) = fault.hint_text() {
-        anstream::eprintln!("  hint: {hint}");
+        say!("  hint: {}", show::seen(hint));
     }
 }
 

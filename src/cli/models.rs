@@ -45,7 +45,7 @@ impl Models {
 impl Verb {
     fn show(&self, models: &Known, json: bool) {
         match self {
-            Self::List if json => anstream::println!("{:#}", json!(models.list())),
+            Self::List if json => out!("{:#}", json!(models.list())),
             Self::List => {
                 for entry in models.list() {
                     let mut says: Vec<String> = Vec::new();
@@ -56,13 +56,13 @@ impl Verb {
                     says.extend(entry.price.map(|price| format!("{} / {}", dollars(price.input), dollars(price.output))));
                     says.extend(entry.context.map(|tokens| format!("{tokens} tokens")));
                     says.extend(entry.default.then(|| "default".into()));
-                    anstream::println!("{}: {}  ({}:{})", entry.r#match.join(", "), says.join(", "), entry.file, entry.line);
+                    out!("{}: {}  ({}:{})", entry.r#match.join(", "), says.join(", "), entry.file, entry.line);
                 }
             }
             Self::Explain { name } => {
                 let known = models.decide(name);
                 if json {
-                    anstream::println!("{:#}", json!({ "name": name, "reasons": known.reasons }));
+                    out!("{:#}", json!({ "name": name, "reasons": known.reasons }));
                     return;
                 }
                 for reason in known.reasons {
@@ -70,7 +70,7 @@ impl Verb {
                         Some(line) => format!("{}:{}, match {:?}", line.file, line.line, line.pattern),
                         None => "no line speaks of it".into(),
                     };
-                    anstream::println!("{:<22} {:<40} {by}", reason.field, reason.value);
+                    out!("{:<22} {:<40} {by}", reason.field, reason.value);
                 }
             }
         }

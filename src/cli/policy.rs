@@ -83,7 +83,7 @@ fn list(common: &Common) -> Result<ExitCode, Fault> {
         print_json(&all);
     } else {
         for one in all {
-            anstream::println!("{:<10} {}", one.name, one.description);
+            out!("{:<10} {}", one.name, one.description);
         }
     }
     Ok(ExitCode::Done)
@@ -102,7 +102,7 @@ fn show(common: &Common, policy: Option<String>) -> Result<ExitCode, Fault> {
     if common.json {
         print_json(&explain::rules(setup.details()));
     } else {
-        anstream::print!("{}", explain::text(setup.details()));
+        super::print_bytes(explain::text(setup.details()).as_bytes());
     }
     Ok(ExitCode::Done)
 }
@@ -114,10 +114,10 @@ fn check(common: &Common, policy: Option<String>) -> Result<ExitCode, Fault> {
         print_json(&findings);
     } else {
         for finding in &findings {
-            anstream::println!("{}: {}: {}\n  {}", weight(finding.weight), finding.kind, finding.what, finding.says);
+            out!("{}: {}: {}\n  {}", weight(finding.weight), finding.kind, finding.what, finding.says);
         }
         if findings.is_empty() {
-            anstream::println!("policy {}: nothing to say", setup.charter().policy);
+            out!("policy {}: nothing to say", setup.charter().policy);
         }
     }
     let wrong = findings.iter().any(|finding| finding.weight == lint::Weight::Error);
@@ -161,13 +161,13 @@ fn explain_path(common: &Common, path: PathBuf, op: Act, access: Class) -> Resul
         By::NoAccess => format!("the policy {} has no such calls", charter.policy),
         By::Nothing => "no rule grants it".into(),
     };
-    anstream::println!("{}: {word}: {why} (predicted from the policy, not tried)", real.display());
+    out!("{}: {word}: {why} (predicted from the policy, not tried)", real.display());
     Ok(ExitCode::Done)
 }
 
 fn print_json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
-        Ok(text) => anstream::println!("{text}"),
-        Err(error) => anstream::eprintln!("bailiwick: {error}"),
+        Ok(text) => out!("{text}"),
+        Err(error) => say!("bailiwick: {error}"),
     }
 }

@@ -31,7 +31,7 @@ pub struct Asked {
     pub allow_degraded: Vec<String>,
     /// Make no namespaces, as on a machine where none starts.
     pub without_namespaces: bool,
-    /// The tree is a stranger's, whatever the policy says.
+    /// The tree is a stranger's, whatever the policy says: nothing of it is loaded.
     pub fork: bool,
 }
 
@@ -116,9 +116,9 @@ impl Setup {
         if asked.fork {
             resolved.policy.trust = Some(Trust::Fork);
         }
-        // The project's own file may only tighten.
+        // The project's own file may only tighten; of a stranger's tree not even that is taken.
         let project = RelPath::from_relative(PROJECT_FILE);
-        if base.lstat(&project).is_ok() {
+        if resolved.trust() != Trust::Fork && base.lstat(&project).is_ok() {
             let loaded = base.load(&project, MOST_POLICY)?;
             let text = String::from_utf8(loaded.bytes).map_err(|_| {
                 Fault::new(FaultCode::InvalidPolicy, format!("{PROJECT_FILE} is not UTF-8")).hint("a policy is a TOML file")

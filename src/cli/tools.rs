@@ -33,8 +33,8 @@ impl Tools {
         match self.listing(common, registry) {
             Ok((tools, instructions)) => {
                 match (common.json, tools) {
-                    (false, Value::String(text)) => anstream::println!("{instructions}\n\n{text}"),
-                    (_, tools) => anstream::println!("{:#}", json!({ "tools": tools, "instructions": instructions })),
+                    (false, Value::String(text)) => out!("{instructions}\n\n{text}"),
+                    (_, tools) => out!("{:#}", json!({ "tools": tools, "instructions": instructions })),
                 }
                 ExitCode::Done
             }

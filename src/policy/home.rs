@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The folders of a session. Commands write to the first three; `spool` and `own` are ours, and in `bait` canaries are tried.
 const FOLDERS: &[&str] = &["home", "tmp", "cache", "spool", "own", "bait"];
@@ -235,6 +236,12 @@ fn hand_over(charter: &Charter, here: &Surroundings) -> Step {
 /// The name of the file whose lock says that a session is alive.
 const LOCK: &str = "lock";
 
+/// The name of the file that says which run a session is of. A dead session with one is left for [`dead`], for a while.
+pub const RECORD: &str = "run.json";
+
+/// How long the session of a killed run is kept for its patch.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// Holds a session's folder that has just been made.
 fn hold(charter: &Charter) -> Result<Flock<File>, Fault> {
     // It gets its name when it is locked: whoever finds it by its name and can lock it knows that its session is dead.
@@ -245,11 +252,33 @@ fn hold(charter: &Charter) -> Result<Flock<File>, Fault> {
     Ok(held)
 }
 
-/// Removes what killed sessions of the same user left beside a session's folder. What cannot be removed is left. The first that is as it was
-/// made, if a plan is given, becomes the session's folder instead.
+/// Removes what killed sessions of the same user left beside a session's folder, but those of runs whose patch is not made yet. What cannot be
+/// removed is left. The first that is as it was made, if a plan is given, becomes the session's folder instead.
 fn sweep(charter: &Charter, uid: u32, wanted: Option<(&Plan, u32)>) -> Option<Flock<File>> {
     let mut adopted = None;
-    let entries = charter.session_dir.parent().and_then(|parent| fs::read_dir(parent).ok())?;
+    for dead in dead(charter, uid) {
+        if dead.may_be_salvaged() {
+            continue;
+        }
+        let fits = |(plan, owner): (&Plan, u32)| {
+            dead.folder.symlink_metadata().is_ok_and(|meta| meta.uid() == owner && meta.mode() & 0o7777 == 0o700)
+                && plan.holds(&dead.folder, owner)
+                && plan.renew(&dead.folder).is_ok()
+                // Whoever knew the old name does not know the new one.
+                && fs::rename(&dead.folder, &charter.session_dir).is_ok()
+        };
+        if adopted.is_none() && wanted.is_some_and(fits) {
+            adopted = Some(dead.lock);
+        } else {
+            dead.remove();
+        }
+    }
+    adopted
+}
+
+fn dead(charter: &Charter, uid: u32) -> Vec<Dead> {
+    let mut found = Vec::new();
+    let Some(entries) = charter.session_dir.parent().and_then(|parent| fs::read_dir(parent).ok()) else { return found };
     for entry in entries.flatten() {
         let named = entry.file_name().to_str().is_some_and(|name| {
             name.strip_prefix("bailiwick-").is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -260,21 +289,44 @@ fn sweep(charter: &Charter, uid: u32, wanted: Option<(&Plan, u32)>) -> Option<Fl
         }
         // No lock file yet: it is being furnished, or the furnishing was killed; the next boot clears that.
         let lock = fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path().join(LOCK));
-        let Ok(Ok(dead)) = lock.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) else { continue };
-        let fits = |(plan, owner): (&Plan, u32)| {
-            entry.metadata().is_ok_and(|meta| meta.uid() == owner && meta.mode() & 0o7777 == 0o700)
-                && plan.holds(&entry.path(), owner)
-                && plan.renew(&entry.path()).is_ok()
-                // Whoever knew the old name does not know the new one.
-                && fs::rename(entry.path(), &charter.session_dir).is_ok()
-        };
-        if adopted.is_none() && wanted.is_some_and(fits) {
-            adopted = Some(dead);
-        } else {
-            let _ = remove(&entry.path());
+        if let Ok(Ok(dead)) = lock.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+            found.push(Dead { folder: entry.path(), lock: dead });
         }
     }
-    adopted
+    found
+}
+
+/// The folder of a session whose process was killed. Nobody else takes it while this lives.
+#[derive(Debug)]
+pub struct Dead {
+    /// The folder.
+    pub folder: PathBuf,
+    lock: Flock<File>,
+}
+
+impl Dead {
+    /// Removes the folder. What cannot be removed is left.
+    pub fn remove(self) {
+        let _ = remove(&self.folder);
+    }
+
+    fn may_be_salvaged(&self) -> bool {
+        let meta = fs::symlink_metadata(self.folder.join(RECORD));
+        meta.is_ok_and(|meta| meta.modified().is_ok_and(|then| then.elapsed().is_ok_and(|age| age < KEPT)))
+    }
+}
+
+/// The killed sessions that were runs, of the same user, beside a session's folder.
+pub fn dead_runs(charter: &Charter, uid: u32) -> Vec<Dead> {
+    dead(charter, uid).into_iter().filter(|dead| dead.folder.join(RECORD).symlink_metadata().is_ok()).collect()
+}
+
+/// Removes a tree of ours that commands may have written in, folders that they made read-only included.
+///
+/// # Errors
+/// `io_error` when something could not be removed.
+pub fn remove_tree(folder: &Path) -> Result<(), Fault> {
+    remove(folder)
 }
 
 /// Removes a session's folder with all that commands left in it, folders that they made read-only included.

@@ -179,10 +179,37 @@ impl Session {
     /// # Errors
     /// As [`Session::spawn`] and [`Process::wait`].
     pub async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault> {
+        self.program(Access::Own, argv, env, stdin).await
+    }
+
+    /// Runs a program of the person's as a command may run, between two looks at the protected names, and collects what it writes.
+    /// Returns also what of it was undone.
+    ///
+    /// # Errors
+    /// As [`Session::own`].
+    pub async fn execute(
+        &self,
+        argv: Vec<OsString>,
+        env: Vec<(OsString, OsString)>,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<(OwnOutput, Vec<String>), Fault> {
+        self.guard_before(false).await?;
+        let output = self.program(Access::Execute, argv, env, stdin).await;
+        let undone = self.guard_after(None).await;
+        Ok((output?, undone))
+    }
+
+    async fn program(
+        &self,
+        access: Access,
+        argv: Vec<OsString>,
+        env: Vec<(OsString, OsString)>,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<OwnOutput, Fault> {
         let (out, out_end) = pipe()?;
         let (err, err_end) = pipe()?;
         let streams = Streams(vec![(input(stdin.as_deref())?, 0), (out_end, 1), (err_end, 2)]);
-        let process = self.spawn(Access::Own, ToLeader { argv, env, ..ToLeader::default() }, streams)?;
+        let process = self.spawn(access, ToLeader { argv, env, ..ToLeader::default() }, streams)?;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let (ended, first, second) = tokio::join!(process.wait(), read_all(&out, &mut stdout), read_all(&err, &mut stderr));
         first.and(second).map_err(broken)?;
@@ -389,6 +416,12 @@ impl Session {
         let name = format!("{number}.log");
         let file = std::fs::File::create_new(self.charter.session_dir.join("spool").join(&name)).ok()?;
         Some((format!("spool:{name}"), file))
+    }
+
+    /// Keeps a text in the spool, whole. Returns its handle (`spool:NAME`); `None` when there is no room for it.
+    pub fn keep_output(&self, text: &[u8]) -> Option<String> {
+        let (handle, mut file) = self.open_spool()?;
+        io::Write::write_all(&mut file, text).ok().map(|()| handle)
     }
 
     /// Has the next command's process made and narrowed ahead of time.

@@ -209,7 +209,7 @@ impl Copier<'_> {
 
 /// Copies content: shared blocks, else inside the kernel, else through a buffer; holes stay holes. Returns the bytes, and whether the
 /// blocks are shared.
-fn content(from: &File, to: &File, deadline: Instant) -> Result<(u64, bool), Errno> {
+pub(super) fn content(from: &File, to: &File, deadline: Instant) -> Result<(u64, bool), Errno> {
     let size = from.metadata().map_err(|error| errno(&error))?.len();
     if sys::clone_file(from.as_fd(), to.as_fd()).is_ok() {
         return Ok((size, true));
@@ -273,7 +273,7 @@ fn range(mut from: &File, mut to: &File, start: i64, end: i64, deadline: Instant
 }
 
 /// The names in an open folder, sorted; temporary ones are left out.
-fn names(dir: &OwnedFd, path: &RelPath) -> Result<Vec<OsString>, Fault> {
+pub(super) fn names(dir: &impl AsFd, path: &RelPath) -> Result<Vec<OsString>, Fault> {
     let dir = clone_for_listing(dir, path)?;
     let mut names = Vec::new();
     for entry in Dir::from_fd(dir).map_err(|errno| fault(errno, path))? {
@@ -288,7 +288,7 @@ fn names(dir: &OwnedFd, path: &RelPath) -> Result<Vec<OsString>, Fault> {
 }
 
 /// Another open of the same folder, with a position of its own.
-fn clone_for_listing(dir: &OwnedFd, path: &RelPath) -> Result<OwnedFd, Fault> {
+fn clone_for_listing(dir: &impl AsFd, path: &RelPath) -> Result<OwnedFd, Fault> {
     open_folder(dir.as_fd(), std::path::Path::new(".")).map_err(|errno| fault(errno, path))
 }
 

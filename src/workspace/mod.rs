@@ -5,6 +5,7 @@ pub mod base_dir;
 pub mod copying;
 pub mod decode;
 pub mod dir;
+pub mod duplicate;
 pub mod escape;
 pub mod hash;
 pub mod in_place;

@@ -250,6 +250,14 @@ impl<'a> Connection<'a> {
     }
 
     /// Ends it.
+    /// Ends its program, if it is one of the sandbox.
+    pub(super) async fn end_program(&self) {
+        if let Some(program) = &self.program {
+            program.lasting.process.kill();
+            let _ = tokio::time::timeout(END, program.lasting.process.wait()).await;
+        }
+    }
+
     pub(super) async fn close(self) {
         let _ = tokio::time::timeout(END, self.service.cancel()).await;
         // A program ends with its handle, in any case.

@@ -134,6 +134,14 @@ impl Extra for Servers<'_> {
         self.tools.iter().map(|tool| tool.offered.clone()).collect()
     }
 
+    fn end<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'a>> {
+        Box::pin(async {
+            for connection in &self.connections {
+                connection.end_program().await;
+            }
+        })
+    }
+
     fn call<'a>(&'a self, call: &'a Call) -> Option<Answering<'a>> {
         let tool = self.tools.iter().find(|tool| tool.offered.declared.name == call.tool)?;
         let connection = self.connections.get(tool.connection)?;

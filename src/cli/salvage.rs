@@ -1,0 +1,146 @@
+//! What a killed run left: its patch, its result and the end of its transcript are made at the next start of a run.
+
+use super::Registry;
+use super::engine::Engine;
+use super::run::write_result;
+use super::setup::{Asked, Setup};
+use super::show::seen;
+use crate::agent::act::touched;
+use crate::agent::finish::replace;
+use crate::agent::mask::Mask;
+use crate::agent::outcome::{Outcome, RunResult};
+use crate::agent::patch::{Baseline, Patch, Record};
+use crate::agent::transcript::{Transcript, What};
+use crate::envelope::{Fault, FaultCode};
+use crate::policy::home::{Dead, RECORD, dead_runs, remove_tree};
+use crate::session::{Options, Session, this_exe};
+use crate::tools::{self, Access};
+use crate::workspace::BaseDir;
+use crate::workspace::duplicate::duplicate;
+use nix::unistd::geteuid;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The most bytes of a record.
+const MOST: u64 = 64 * 1024 * 1024;
+
+/// Where a session's record lies: in its folder, where no command writes.
+pub(super) fn record_in(session_dir: &Path) -> PathBuf {
+    session_dir.join(RECORD)
+}
+
+/// Makes good what killed runs left. What cannot be made good is said, and is no reason not to start.
+pub(super) fn salvage(engine: &Engine, registry: Registry, here: &Setup) {
+    for dead in dead_runs(here.charter(), here.here().uid) {
+        match one(engine, registry, &dead) {
+            Ok(Some(out)) => say!("bailiwick: a run that was killed has its patch now: {}", out.display()),
+            Ok(None) => {}
+            Err(fault) => {
+                say!("bailiwick: the patch of a run that was killed cannot be made now: {}", seen(&fault.to_string()));
+                // The next start tries again, for a while.
+                continue;
+            }
+        }
+        dead.remove();
+    }
+}
+
+fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBuf>, Fault> {
+    let broken = |what: &Path, error: std::io::Error| Fault::new(FaultCode::IoError, format!("{}: {error}", what.display()));
+    let file = record_in(&dead.folder);
+    let mut text = Vec::new();
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(&file)
+        .map_err(|error| broken(&file, error))?;
+    // It says where we write. Whoever may make folders beside ours could have planted it.
+    let meta = opened.metadata().map_err(|error| broken(&file, error))?;
+    if !meta.is_file() || meta.uid() != geteuid().as_raw() || meta.nlink() != 1 || meta.mode() & 0o022 != 0 {
+        return Err(Fault::new(FaultCode::PermissionDenied, format!("{} is not ours", file.display())));
+    }
+    opened.take(MOST).read_to_end(&mut text).map_err(|error| broken(&file, error))?;
+    let record: Record = serde_json::from_slice(&text).map_err(|error| broken(&file, error.into()))?;
+    if !record.out.is_dir() || !record.base.is_dir() {
+        // The person has thrown the run, or the workspace, away.
+        return Ok(None);
+    }
+    let result_file = record.out.join("result.json");
+    if result_file.exists() {
+        // It had ended, and was killed while it tidied up.
+        return Ok(None);
+    }
+    let transcript_file = record.out.join("transcript.jsonl");
+    let (mut transcript, _) = Transcript::resume(&transcript_file, Mask::default())?;
+    let changes = |name: &str| tools::find(registry, name).is_some_and(|tool| tool.access() == Access::Change);
+    let touched: Vec<String> = touched(transcript.events(), changes).into_iter().collect();
+    let patch = engine.runtime.block_on(make(registry, dead, &record, &touched))?;
+    let mut result = RunResult::of_killed(&transcript);
+    let patch_file = record.out.join("changes.patch");
+    match patch {
+        None => {
+            // It was killed before it had looked at the start: it had changed nothing, and what was there before it stays.
+            result.patch = patch_file.exists().then(|| patch_file.display().to_string());
+        }
+        Some(patch) => {
+            replace(&patch_file, &patch.text).map_err(|error| broken(&patch_file, error))?;
+            (result.patch, result.patch_error) = (Some(patch_file.display().to_string()), None);
+            result.changed_files = patch.files;
+            result.notes.extend(patch.notes);
+        }
+    }
+    let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
+    write_result(&result, &result_file)?;
+    if record.disposable && record.base.parent() == Some(&record.out) {
+        let _ = remove_tree(&record.base);
+    }
+    Ok(result.patch.map(|_| record.out))
+}
+
+/// The patch, by a session of its own on the workspace of that run.
+async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[String]) -> Result<Option<Patch>, Fault> {
+    let Some(kept) = &record.baseline else { return Ok(None) };
+    let name = Path::new(&kept.git);
+    if name.components().count() != 1 || name.file_name() != Some(name.as_os_str()) {
+        return Err(Fault::new(FaultCode::Internal, "the record of a killed run names no folder of its own"));
+    }
+    let asked = Asked { workspace: Some(record.base.clone()), policy: "observe".into(), fork: true, ..Asked::default() };
+    let setup = Setup::of(&asked)?;
+    let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
+    let git = setup.charter().session_dir.join("own").join("salvaged.git");
+    // Copied, not moved: whatever ends this attempt, the next one finds what it needs.
+    let from = dead.folder.join("own").join(name);
+    let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("the state at the start of a killed run: {error}"));
+    if !from.symlink_metadata().map_err(broken)?.is_dir() {
+        return Err(Fault::new(FaultCode::Internal, "the state at the start of a killed run is no folder"));
+    }
+    std::fs::create_dir(&git).map_err(broken)?;
+    duplicate(&BaseDir::open(&from)?, &git, &mut |_| true)?;
+    let patch = Baseline::restore(&session, git, kept).await?.patch(&session, touched).await;
+    session.close();
+    patch.map(Some)
+}
+
+impl RunResult {
+    /// The result of a run whose process was killed.
+    fn of_killed(transcript: &Transcript) -> Self {
+        let mut model = String::new();
+        let (mut turns, mut input, mut output) = (0, 0, 0_u64);
+        for event in transcript.events() {
+            match &event.what {
+                What::RunStarted { model: named, .. } => model.clone_from(named),
+                What::TurnStarted { turn } => turns = *turn,
+                What::Replied { input_tokens, output_tokens, .. } | What::Summarized { input_tokens, output_tokens, .. } => {
+                    (input, output) = (u64::saturating_add(input, *input_tokens), output.saturating_add(*output_tokens));
+                }
+                _ => {}
+            }
+        }
+        let mut result = Self::before_start(transcript.run_id(), &model, &Outcome::Signal(9));
+        (result.turns, result.input_tokens, result.output_tokens) = (turns, input, output);
+        result.notes.push("the process was killed; this was written at the next start of a run".into());
+        result
+    }
+}
