@@ -19,8 +19,9 @@
 //! ```
 //!
 //! The **host** holds the model's key and never resolves a path of the workspace after its start. The **warden** is the same executable
-//! in a hidden role, started with an environment from nothing; it forks, waits and kills. A **jail** restricts itself for good before
-//! it sees a call. A program's **keeper** stays outside of the program's domain. The host takes what a jail says for hostile: bounded
+//! in a hidden role, started with an environment from nothing; it forks, waits and kills. (`exec`, whose host never holds a key, forks its
+//! warden instead, which overwrites the environment it got.) A **jail** restricts itself for good before it sees a call. A program's
+//! **keeper** stays outside of the program's domain, and when all has ended compares the protected names by their stamps. The host takes what a jail says for hostile: bounded
 //! before it is read, checked before it is used.
 //!
 //! # Layers

@@ -46,16 +46,28 @@ fn data<'a>(ran: &'a Ran, id: &str) -> &'a Value {
     &answer(ran, id)["data"]
 }
 
+/// A program that ends with this.
+struct Other(std::process::Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_server_is_in_the_sandbox() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
+    // Another program of the same user, whose environment is its own business.
+    let other = Other(Command::new("sleep").arg("600").spawn().unwrap());
     for args in [&[][..], &["--without-namespaces"]] {
         let space = space!(("good", json!({})));
         fs::create_dir_all(space.path("home/.ssh")).unwrap();
         fs::write(space.path("home/.ssh/id_test"), "the key of the home folder\n").unwrap();
         let probe = json!({
-            "paths": [space.path("home/.ssh/id_test"), space.outside().join("secret"), format!("/proc/{}/environ", std::process::id())],
+            "paths": [space.path("home/.ssh/id_test"), space.outside().join("secret"), format!("/proc/{}/environ", other.0.id())],
             "ports": [listener.local_addr().unwrap().port()],
             "write": space.outside().join("stolen"),
         });

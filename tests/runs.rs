@@ -344,6 +344,7 @@ fn what_cannot_start_leaves_a_result_and_its_own_code() {
     assert_eq!(code(place.space.run(["run", "x", "-m", &model, "--out", &inside]).status), 2);
     assert_eq!(code(place.space.run(["run", "x", "-m", "nothing:x"]).status), 2);
     assert_eq!(code(place.space.run(["run", "-m", &model]).status), 2);
-    assert_eq!(code(place.space.run(["run", "x", "-m", &model, "--max-cost", "1"]).status), 2);
+    let unknown = ["run", "x", "-m", "openai:of-unknown-price", "--base-url", "http://127.0.0.1:9/v1", "--max-cost", "1"];
+    assert_eq!(code(place.space.run(unknown).status), 2);
     assert_eq!(code(place.space.run(["run", "--resume", &inside]).status), 1, "there is nothing to resume");
 }
