@@ -202,7 +202,7 @@ impl Session {
                 Ok(None) => {
                     self.guard_stale();
                     return Err(Fault::new(FaultCode::Internal, "protected names change all the time: the command was not started")
-                        .hint("something outside of the sandbox is at work in the workspace: wait for it, then call again"));
+                        .hint("a background process of the session, or something outside, changes them: end it, then call again"));
                 }
             }
         };

@@ -22,7 +22,7 @@ use std::io::Write;
 const QUICK_SWEEP: u64 = 20;
 
 /// More repositories than this are not watched one by one.
-const MOST_REPOSITORIES: usize = 256;
+const MOST_REPOSITORIES: usize = 16_384;
 
 /// What the session knows of the protected names.
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ pub(super) struct Guard {
     /// `None`: nothing has been kept yet, for no command has run.
     kept: Option<Vec<Kept>>,
     git_dirs: BTreeSet<String>,
+    /// Folders that cannot be listed, and of which that was said, or known before the first command.
+    unseen: BTreeSet<String>,
     sweep_each: bool,
     /// A command has begun and has not been judged: it was cancelled, or it still runs.
     open: bool,
@@ -47,6 +49,7 @@ impl Guard {
     pub(crate) fn begun(&mut self, reply: Reply) {
         self.sweep_each = !reply.cut && reply.sweep_ms <= QUICK_SWEEP;
         self.git_dirs = reply.git_dirs.unwrap_or_default().into_iter().collect();
+        self.unseen = reply.unseen.into_iter().collect();
         self.kept = Some(reply.kept);
     }
 
@@ -66,6 +69,12 @@ impl Guard {
         let all: Vec<String> = all.collect();
         let fresh: Vec<String> = all.iter().take(MOST_REPOSITORIES).cloned().collect();
         let mut notices = Vec::new();
+        let unseen: Vec<&String> = found.unseen.iter().filter(|path| !self.unseen.contains(*path)).collect();
+        if !unseen.is_empty() {
+            let names = unseen.iter().map(|path| path.as_str()).collect::<Vec<_>>().join(", ");
+            notices.push(format!("folders that cannot be listed were not searched for repositories that the command made: {names}"));
+        }
+        self.unseen.extend(found.unseen.iter().cloned());
         if found.cut || all.len() > fresh.len() {
             notices.push("the workspace is too large to be searched whole for repositories that the command made".into());
         }
@@ -126,7 +135,8 @@ impl Session {
 
     /// A command was not started because protected names are not what was kept of them: nothing is to be judged.
     pub(super) fn guard_stale(&self) {
-        self.guard.borrow_mut().open = false;
+        // What runs on may have changed them: then it is judged, and not taken for somebody else's.
+        self.guard.borrow_mut().open = !self.running_processes().is_empty() || self.lasting.get() > 0;
     }
 
     /// What a command's leader has to find unchanged, and what its keeper has to compare afterwards.

@@ -26,6 +26,9 @@ pub static GUARD: InJail<Guard> = InJail::NEW;
 /// How long the workspace is searched for repositories.
 const SWEEP: Duration = Duration::from_secs(3);
 
+/// How many folders that cannot be listed are named.
+const MOST_UNSEEN: usize = 16;
+
 /// How a name is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -98,6 +101,8 @@ pub struct Reply {
     pub sweep_ms: u64,
     /// The search ended before it had seen everything.
     pub cut: bool,
+    /// Folders that could not be listed, a few of them.
+    pub unseen: Vec<String>,
     /// What was undone, one sentence each.
     pub undone: Vec<String>,
 }
@@ -142,6 +147,8 @@ impl Tool for Guard {
                     // What was kept whole is not given up for what could not be put back.
                     if kept.rule != Rule::Config && !same(kept.rule, &kept.state, &now.state) {
                         now.state = kept.state;
+                        // It is compared as changed until it could be put back.
+                        now.stamp = String::new();
                     }
                     reply.kept.push(now);
                 }
@@ -233,6 +240,7 @@ fn sweep(base: &BaseDir, reply: &mut Reply) -> Vec<String> {
     let git_dirs: Vec<String> = swept.git_dirs.iter().map(|path| escape::show(path)).collect();
     reply.sweep_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     reply.cut = swept.cut;
+    reply.unseen = swept.unseen.iter().take(MOST_UNSEEN).map(|path| escape::show(path)).collect();
     reply.git_dirs = Some(git_dirs.clone());
     git_dirs
 }

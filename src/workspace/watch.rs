@@ -9,7 +9,7 @@ use super::{Hash, escape};
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, fchmod, fstatat, mkdirat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -312,7 +312,14 @@ fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
         Err(Errno::EISDIR | Errno::EPERM) => {}
         other => return other,
     }
-    let inner = open_folder(dir, Path::new(name))?;
+    let inner = match open_folder(dir, Path::new(name)) {
+        // It is ours and not for us to read: a folder, as `unlinkat` has just said, and no link is followed.
+        Err(Errno::EACCES) => {
+            fchmodat(dir, name, Mode::from_bits_truncate(0o700), FchmodatFlags::NoFollowSymlink)?;
+            open_folder(dir, Path::new(name))?
+        }
+        other => other?,
+    };
     // A folder without write permission of its own keeps what is in it.
     let _ = fchmod(&inner, Mode::from_bits_truncate(0o700));
     for entry in names(inner.as_fd())? {
@@ -326,6 +333,8 @@ fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
 pub struct Swept {
     /// Folders that git takes for repositories, relative to the base; empty: the base itself.
     pub git_dirs: Vec<OsString>,
+    /// Folders that could not be listed, relative to the base.
+    pub unseen: Vec<OsString>,
     /// The walk ended before it had seen everything.
     pub cut: bool,
 }
@@ -340,7 +349,15 @@ pub fn git_dirs(base: &BaseDir, until: Instant) -> Swept {
             break;
         }
         let here = if path.is_empty() { Path::new(".") } else { Path::new(&path) };
-        let Ok(dir) = open_folder(base.as_fd(), here).and_then(Dir::from_fd) else { continue };
+        let dir = match open_folder(base.as_fd(), here).and_then(Dir::from_fd) {
+            Ok(dir) => dir,
+            // It has gone meanwhile, or is a link by now, which leads to what is found elsewhere.
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
+            Err(_) => {
+                swept.unseen.push(path);
+                continue;
+            }
+        };
         let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
         let mut inner = Vec::new();
         for entry in dir.into_iter().flatten() {
@@ -357,12 +374,8 @@ pub fn git_dirs(base: &BaseDir, until: Instant) -> Swept {
             }
         }
         let is_git = head && (objects && refs || common);
-        for name in inner {
-            // The objects of a repository hold no repository, and there are many.
-            if !(is_git && (name == "objects" || name == "refs" || name == "logs")) {
-                left.push(if path.is_empty() { name } else { Path::new(&path).join(name).into_os_string() });
-            }
-        }
+        // In a repository's own folders too: somebody may have put one there.
+        left.extend(inner.into_iter().map(|name| if path.is_empty() { name } else { Path::new(&path).join(name).into_os_string() }));
         if is_git {
             swept.git_dirs.push(path);
         }
@@ -453,6 +466,11 @@ mod tests {
         fs::write(dir.path().join("c/.git/commondir"), "../../b").unwrap();
         fs::write(dir.path().join("b/HEAD"), "x").unwrap();
         assert_eq!(git_dirs(&base, far).git_dirs, ["a/.git", "b", "c/.git"]);
+        // One in the folders of another is one.
+        fs::create_dir_all(dir.path().join("a/.git/objects/ev/objects")).unwrap();
+        fs::create_dir_all(dir.path().join("a/.git/objects/ev/refs")).unwrap();
+        fs::write(dir.path().join("a/.git/objects/ev/HEAD"), "x").unwrap();
+        assert_eq!(git_dirs(&base, far).git_dirs, ["a/.git", "a/.git/objects/ev", "b", "c/.git"]);
         assert!(git_dirs(&base, Instant::now()).cut);
     }
 }
