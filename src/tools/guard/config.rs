@@ -92,6 +92,23 @@ const NAMED: &[(&str, &[&str])] = &[
 const EXTENSIONS: &[&str] =
     &["objectformat", "compatobjectformat", "partialclone", "worktreeconfig", "refstorage", "noop", "preciousobjects"];
 
+/// A key with one of these in it names a program, whatever section it is in: git gets new ones with each version.
+const RUNS: &[&str] = &[
+    "hook",
+    "command",
+    "cmd",
+    "program",
+    "helper",
+    "exec",
+    "editor",
+    "pager",
+    "askpass",
+    "textconv",
+    "driver",
+    "uploadpack",
+    "receivepack",
+];
+
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
@@ -169,8 +186,12 @@ fn harmless(section: &str, sub: Option<&str>, key: &str, value: &str) -> bool {
         ("extensions", None) => EXTENSIONS.contains(&key),
         ("lfs", None) => key == "repositoryformatversion",
         // An alias is a command of git's with its options, and `-c` is one of those that come first.
-        ("alias", None) => value.starts_with(|c: char| c.is_ascii_lowercase()),
-        (_, None) => within(PLAIN).is_some_and(|excepted| !excepted),
+        // So is a program to be run at the other side; but without a path none of the workspace can be named.
+        ("alias", None) => {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -_,=:%@^~+".contains(&byte);
+            value.starts_with(|c: char| c.is_ascii_lowercase()) && value.bytes().all(plain)
+        }
+        (_, None) => within(PLAIN).is_some_and(|excepted| !excepted) && !RUNS.iter().any(|word| key.contains(word)),
         (_, Some(_)) => within(NAMED).unwrap_or(false),
     }
 }
@@ -243,6 +264,8 @@ mod tests {
             ("core", "alternateRefsCommand = x"),
             ("core", "worktree = /"),
             ("core", "attributesFile = x"),
+            ("gc", "recentObjectsHook = ./evil"),
+            ("alias", "st = fetch --upload-pack=./evil ."),
             ("alias", "st = !touch pwn"),
             ("alias", "st = \"!touch pwn\""),
             ("alias", "st = -c core.pager=x log"),
