@@ -151,7 +151,9 @@ pub fn furnish(resolved: &Resolved, here: &Surroundings) -> Result<Held, Fault> 
     let plan = Plan::of(resolved, here);
     let node = needs_npm_index(resolved);
     let uid = charter.identity.uid;
-    let mut lock = sweep(charter, here.uid, node.is_none().then_some((&plan, uid)));
+    // Of a folder that belongs to somebody else, what has been checked may be swapped before it is used: it is made anew each time.
+    let once = node.is_some() || uid != here.uid;
+    let mut lock = sweep(charter, here.uid, (!once).then_some((&plan, uid)));
     if lock.is_none() {
         // The name is new and the mode is set as it is made: whoever could have made it first gets an error, not our files.
         folder(session).map_err(|error| fault(session, &error))?;
@@ -163,7 +165,7 @@ pub fn furnish(resolved: &Resolved, here: &Surroundings) -> Result<Held, Fault> 
         lock = Some(hold(charter)?);
     }
     let lock = lock.ok_or_else(|| Fault::new(FaultCode::Internal, "a session without its lock"))?;
-    Ok(Held { _lock: lock, session: session.clone(), plan, uid, once: node.is_some() })
+    Ok(Held { _lock: lock, session: session.clone(), plan, uid, once })
 }
 
 type Step = Result<(), (PathBuf, io::Error)>;
@@ -342,6 +344,10 @@ fn remove(session: &Path) -> Result<(), Fault> {
 /// Makes folders writable for their owner again. Follows no link.
 fn reopen(folder: &Path, depth: usize) {
     const DEEPEST: usize = 200;
+    if nix::unistd::geteuid().is_root() {
+        // Modes bar nobody from removing who is root, and a path of somebody else's may be swapped under the change of its mode.
+        return;
+    }
     let Ok(meta) = fs::symlink_metadata(folder) else { return };
     if !meta.is_dir() || depth > DEEPEST {
         return;
