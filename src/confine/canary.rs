@@ -198,24 +198,23 @@ const BAIT: &str = "bailiwick-canary-";
 const STALE: Duration = Duration::from_secs(60);
 
 /// Where the bait is laid without mounts of our own: in memory, where that is outside of all grants, for a file there costs a tenth of one
-/// on a disk; else in the session's folder.
-fn bait_place(charter: &Charter) -> PathBuf {
+/// on a disk.
+fn in_memory(charter: &Charter) -> Option<PathBuf> {
     let shm = Path::new("/dev/shm");
     let all = [Access::Look, Access::Change, Access::Execute, Access::Own];
     let granted = all.iter().filter_map(|access| charter.grants(*access)).flat_map(|grants| &grants.0);
     let overlaps = |path: &Path| path.starts_with(shm) || shm.starts_with(path);
     let free = !overlaps(&charter.base) && !granted.into_iter().any(|grant| overlaps(&grant.path));
-    let in_memory = || {
+    let usable = || {
         nix::sys::statfs::statfs(shm).is_ok_and(|stat| {
             stat.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC && !stat.flags().intersects(nix::sys::statvfs::FsFlags::ST_NOEXEC)
         }) && nix::unistd::access(shm, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).is_ok()
     };
-    if free && in_memory() {
+    if free && usable() {
         clear_stale(shm);
-        return shm.to_path_buf();
+        return Some(shm.to_path_buf());
     }
-    let bait = charter.session_dir.join("bait");
-    if bait.is_dir() { bait } else { charter.session_dir.clone() }
+    None
 }
 
 /// Removes what killed wardens of this user left.
@@ -297,19 +296,28 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// `internal` where the bait cannot be laid or there is no child to be had.
     pub fn begin(base: BorrowedFd<'a>, charter: &Charter, vantage: Vantage, classes: &[Access]) -> Result<Self, Fault> {
-        let place = match &vantage.hand {
-            Some(_) => charter.session_dir.join("bait"),
-            None => bait_place(charter),
-        };
-        let broken = |error: io::Error| {
-            Fault::new(FaultCode::Internal, format!("the canaries' bait cannot be laid in {}: {error}", place.display()))
-        };
         let Vantage { ears, hand } = vantage;
+        let in_session = || {
+            let bait = charter.session_dir.join("bait");
+            if bait.is_dir() { bait } else { charter.session_dir.clone() }
+        };
+        let place = if hand.is_some() { in_session() } else { in_memory(charter).unwrap_or_else(in_session) };
         // Where everything but the grants is read-only, the bait is laid, and looked at, through a descriptor from before that.
         let way = hand.as_ref().map_or_else(|| place.clone(), |hand| PathBuf::from(format!("/proc/self/fd/{}", hand.as_raw_fd())));
-        let bait = tempfile::Builder::new().prefix(BAIT).tempdir_in(&way).map_err(&broken)?;
-        let seen_as = place.join(bait.path().file_name().unwrap_or_default());
-        let mut ground = Ground::lay(bait.path(), seen_as, base, ears, classes).map_err(broken)?;
+        let lay = |way: &Path, place: &Path, ears: Option<Ears>| {
+            let broken = |error: io::Error| {
+                Fault::new(FaultCode::Internal, format!("the canaries' bait cannot be laid in {}: {error}", place.display()))
+            };
+            let bait = tempfile::Builder::new().prefix(BAIT).tempdir_in(way).map_err(broken)?;
+            let seen_as = place.join(bait.path().file_name().unwrap_or_default());
+            let ground = Ground::lay(bait.path(), seen_as, base, ears, classes).map_err(broken)?;
+            Ok::<_, Fault>((bait, ground))
+        };
+        let (bait, mut ground) = match lay(&way, &place, ears) {
+            // The memory is everybody's, and somebody may have filled it.
+            Err(_) if hand.is_none() && place != in_session() => lay(&in_session(), &in_session(), None)?,
+            other => other?,
+        };
         let control = errand::begin(ROUND, || do_all(&ground))?;
         ground.folder.clone_from(&ground.seen_as);
         Ok(Self { ground, left: Left { bait, hand, ears: None }, classes: classes.to_vec(), control })
