@@ -170,14 +170,8 @@ pub fn escape_text(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + bytes.len() / 8);
     let mut backslashes = 0;
     let mut rest = bytes;
-    while !rest.is_empty() {
-        let (valid, bad) = match std::str::from_utf8(rest) {
-            Ok(text) => (text, 0),
-            Err(error) => {
-                let valid = std::str::from_utf8(&rest[..error.valid_up_to()]).unwrap_or_default();
-                (valid, error.error_len().unwrap_or(rest.len() - error.valid_up_to()))
-            }
-        };
+    for chunk in bytes.utf8_chunks() {
+        let (valid, bad) = (chunk.valid(), chunk.invalid());
         for (at, character) in valid.char_indices() {
             if character == 'x' && is_escape(&rest[at..]) {
                 out.extend(std::iter::repeat_n('\\', backslashes));
@@ -185,13 +179,12 @@ pub fn escape_text(bytes: &[u8]) -> String {
             backslashes = if character == '\\' { backslashes + 1 } else { 0 };
             out.push(character);
         }
-        let to = valid.len() + bad;
-        for byte in &rest[valid.len()..to] {
+        for byte in bad {
             out.extend(std::iter::repeat_n('\\', backslashes));
             backslashes = 0;
             let _ = write!(out, "\\x{byte:02x}");
         }
-        rest = &rest[to..];
+        rest = &rest[valid.len() + bad.len()..];
     }
     out
 }

@@ -12,15 +12,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     let mut rest = bytes;
-    while !rest.is_empty() {
-        let (valid, bad) = match std::str::from_utf8(rest) {
-            Ok(text) => (text, 0),
-            Err(error) => {
-                let valid = std::str::from_utf8(&rest[..error.valid_up_to()]).unwrap_or_default();
-                (valid, error.error_len().unwrap_or(rest.len() - error.valid_up_to()))
-            }
-        };
-        let start = rest.len();
+    for chunk in bytes.utf8_chunks() {
+        let (valid, bad) = (chunk.valid(), chunk.invalid());
         for (at, character) in valid.char_indices() {
             match character {
                 '\\' => out.push_str(if needs_doubling(&rest[at + 1..]) { "\\\\" } else { "\\" }),
@@ -34,11 +27,10 @@ pub fn escape(bytes: &[u8]) -> String {
             }
         }
         rest = &rest[valid.len()..];
-        for byte in &rest[..bad] {
+        for byte in bad {
             let _ = write!(out, "\\x{byte:02x}");
         }
-        rest = &rest[bad..];
-        debug_assert!(rest.len() < start);
+        rest = &rest[bad.len()..];
     }
     out
 }
