@@ -1,5 +1,6 @@
-//! Every exit code of the program, and the one conversion to a number.
+//! Every exit code of the program, and the one conversion: from a fault to a code, and from a code to a number.
 
+use crate::envelope::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
 /// How the program ends. `exec` passes its program's own code on; when it fails itself it ends with [`ExitCode::ExecFailed`]
@@ -54,6 +55,16 @@ impl ExitCode {
         Self::NotExecutable,
         Self::ProgramNotFound,
     ];
+
+    /// How a program ends that a fault kept from its work. `exec` has codes of its own.
+    pub fn of(fault: &Fault) -> Self {
+        match fault.code() {
+            FaultCode::CannotConfine | FaultCode::CanaryFailed => Self::CannotConfine,
+            FaultCode::MissingRequirement => Self::MissingRequirement,
+            FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments => Self::Usage,
+            _ => Self::Failed,
+        }
+    }
 
     /// The number that the caller sees.
     pub fn code(self) -> u8 {

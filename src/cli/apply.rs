@@ -5,7 +5,7 @@
 
 use super::engine::Engine;
 use super::setup::{Asked, Setup};
-use super::{Common, Registry, cannot_confine, say_fault};
+use super::{Common, Registry, say_fault};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::session::{Options, Session, this_exe};
@@ -60,11 +60,7 @@ impl Apply {
             Ok(()) => ExitCode::Done,
             Err(fault) => {
                 say_fault(&fault);
-                match fault.code() {
-                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
-                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments => ExitCode::Usage,
-                    _ => ExitCode::Failed,
-                }
+                ExitCode::of(&fault)
             }
         }
     }

@@ -46,7 +46,7 @@ impl Demo {
             Ok(code) => code,
             Err(fault) => {
                 say_fault(&fault);
-                if super::cannot_confine(&fault) { ExitCode::CannotConfine } else { ExitCode::Failed }
+                ExitCode::of(&fault)
             }
         }
     }

@@ -47,7 +47,7 @@ impl Doctor {
         let (report, error, code) = match live(&asked) {
             Ok(report) => (Some(report), None, ExitCode::Done),
             Err(fault) => {
-                let code = if super::cannot_confine(&fault) { ExitCode::CannotConfine } else { ExitCode::Usage };
+                let code = if ExitCode::of(&fault) == ExitCode::CannotConfine { ExitCode::CannotConfine } else { ExitCode::Usage };
                 if !common.json {
                     say_fault(&fault);
                 }

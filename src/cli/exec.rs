@@ -65,7 +65,7 @@ impl Exec {
         let mut not_started = None;
 
         let (mut watched, mut launched) = (false, false);
-        let ended = loop {
+        let mut ended = loop {
             let mut ready = vec![PollFd::new(waiting.control.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             if !launched {
                 // Its other end is closed when the program has been started: asked again it would say so without end.
@@ -105,7 +105,7 @@ impl Exec {
                 };
             }
         };
-        for undone in guard.map(|guard| guard.end(&warden, ended.compared.clone())).transpose()?.into_iter().flatten() {
+        for undone in guard.map(|guard| guard.end(&warden, ended.compared.take())).transpose()?.into_iter().flatten() {
             say!("bailiwick: {undone}");
         }
         if let Some(why) = not_started {

@@ -1,6 +1,6 @@
 //! `bailiwick mcp`: the tools as an MCP server, on standard input and output or over HTTP.
 
-use super::{Common, Registry, cannot_confine, client_setup, say_fault, setup};
+use super::{Common, Registry, client_setup, say_fault, setup};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::mcp::server::{self, http};
@@ -56,11 +56,7 @@ impl Mcp {
             Ok(()) => ExitCode::Done,
             Err(fault) => {
                 say_fault(&fault);
-                match fault.code() {
-                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
-                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments => ExitCode::Usage,
-                    _ => ExitCode::Failed,
-                }
+                ExitCode::of(&fault)
             }
         }
     }

@@ -42,7 +42,7 @@ mod tool;
 mod tools;
 mod trust;
 
-use crate::envelope::{Fault, FaultCode};
+use crate::envelope::Fault;
 use crate::exit_code::ExitCode;
 use crate::jail::warden;
 use crate::tools::AnyTool;
@@ -218,9 +218,4 @@ pub(crate) fn say_fault(fault: &Fault) {
     if let Some(hint) = fault.hint_text() {
         say!("  hint: {}", show::seen(hint));
     }
-}
-
-/// Whether a fault means that the sandbox cannot be enforced.
-pub(crate) fn cannot_confine(fault: &Fault) -> bool {
-    matches!(fault.code(), FaultCode::CannotConfine | FaultCode::CanaryFailed)
 }

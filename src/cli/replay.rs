@@ -8,7 +8,7 @@ use super::copy::Copy;
 use super::engine::Engine;
 use super::setup::Setup;
 use super::show::{Console, Detail};
-use super::{Common, Registry, cannot_confine, say_fault};
+use super::{Common, Registry, say_fault};
 use crate::agent::transcript::{Event, What, load};
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::exit_code::ExitCode;
@@ -38,13 +38,8 @@ impl Replay {
             Ok(code) => code,
             Err(fault) => {
                 say_fault(&fault);
-                match fault.code() {
-                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
-                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments | FaultCode::NotFound => {
-                        ExitCode::Usage
-                    }
-                    _ => ExitCode::Failed,
-                }
+                // What it replays was named on the command line.
+                if fault.code() == FaultCode::NotFound { ExitCode::Usage } else { ExitCode::of(&fault) }
             }
         }
     }

@@ -7,7 +7,7 @@ use super::extras::Extras;
 use super::model::{ModelFlags, keys_of_environment};
 use super::show::{Console, Detail, clean, on_github, seen};
 use super::trust::Trust;
-use super::{Common, Registry, cannot_confine, salvage, say_fault, setup};
+use super::{Common, Registry, salvage, say_fault, setup};
 use crate::agent::attach::Attachment;
 use crate::agent::budget::{Limits, Price};
 use crate::agent::finish::replace;
@@ -105,12 +105,7 @@ impl Run {
             Ok(code) => code,
             Err(fault) => {
                 say_fault(&fault);
-                match fault.code() {
-                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
-                    FaultCode::MissingRequirement => ExitCode::MissingRequirement,
-                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace | FaultCode::InvalidArguments => ExitCode::Usage,
-                    _ => ExitCode::Failed,
-                }
+                ExitCode::of(&fault)
             }
         }
     }

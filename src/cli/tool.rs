@@ -1,6 +1,6 @@
 //! `bailiwick tool NAME [JSON or -]`: one call, one envelope.
 
-use super::{Common, Registry, cannot_confine, setup};
+use super::{Common, Registry, setup};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::session::{self, Call, Session};
@@ -32,11 +32,7 @@ impl Tool {
                 (answer, code)
             }
             Err(fault) => {
-                let code = match fault.code() {
-                    _ if cannot_confine(&fault) => ExitCode::CannotConfine,
-                    FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace => ExitCode::Usage,
-                    _ => ExitCode::Failed,
-                };
+                let code = ExitCode::of(&fault);
                 (Answer::failed(fault), code)
             }
         };
