@@ -95,6 +95,9 @@ fn try_enter(charter: &Charter) -> Result<Entered, String> {
     fork_into()?;
     let mut notes = Vec::new();
     let tmp = own_tmp(charter, &mut notes);
+    // Nothing of what follows may be seen outside.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+        .map_err(|errno| format!("the mounts cannot be made private: {}", errno.desc()))?;
     let hand = bait(charter)?;
     let (pts, processes_bounded) = lay_out(charter, tmp, &mut notes)?;
     let net = charter.net != Net::Full;
@@ -116,10 +119,6 @@ fn try_enter(charter: &Charter) -> Result<Entered, String> {
 fn bait(charter: &Charter) -> Result<OwnedFd, String> {
     let folder = charter.session_dir.join("bait");
     let named = |errno: Errno| format!("{}: {}", folder.display(), errno.desc());
-    let none: Option<&str> = None;
-    // Private first: nothing of this may be seen outside.
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(|errno| format!("the mounts cannot be made private: {}", errno.desc()))?;
     let options = format!("mode=0700,uid={},gid={},size=1m", charter.identity.uid, charter.identity.gid);
     let _ = mount(Some("tmpfs"), &folder, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(&*options));
     sys::clone_tree(&c_path(&folder)?).map_err(named)
