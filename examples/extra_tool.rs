@@ -38,10 +38,6 @@ impl Spec for CountLines {
     const SUMMARY: &'static str = "Counts the lines of a file.";
     const EXAMPLE: &'static str = r#"{"path":"src/main.rs"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] = &[("file_path", "path")];
-
-    fn facts() -> serde_json::Value {
-        bailiwick::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for CountLines {

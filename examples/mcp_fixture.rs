@@ -43,6 +43,9 @@ impl AnyTool for Fixture {
     fn schema(&self) -> Value {
         (self.schema)()
     }
+    fn facts(&self) -> Value {
+        serde_json::json!({"type": "object"})
+    }
     fn read(&self, args: Value) -> Result<(Value, Vec<String>), Fault> {
         Ok((args, Vec::new()))
     }

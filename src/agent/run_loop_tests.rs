@@ -52,6 +52,9 @@ impl AnyTool for Brought {
     fn schema(&self) -> Value {
         json!({"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path"]})
     }
+    fn facts(&self) -> Value {
+        json!({"type": "object"})
+    }
     fn read(&self, args: Value) -> Result<(Value, Vec<String>), Fault> {
         Ok((args, Vec::new()))
     }

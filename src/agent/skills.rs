@@ -289,7 +289,7 @@ struct LoadArgs {
 }
 
 /// What `load_skill` answers.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct Loaded {
     /// The skill.
     skill: String,
@@ -393,7 +393,7 @@ struct RunArgs {
 }
 
 /// The answer is the command's own.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Nothing;
 
 impl Render for Nothing {

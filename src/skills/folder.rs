@@ -29,7 +29,7 @@ const SKIPPED: [&str; 2] = ["node_modules", "__pycache__"];
 const MOST_FILE: u64 = 1 << 20;
 
 /// A file of a skill.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Entry {
     /// Relative to the skill's folder, escaped.
     pub path: String,
@@ -40,7 +40,7 @@ pub struct Entry {
 }
 
 /// A skill, opened to be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Opened {
     /// What its front matter says.
     pub skill: Skill,
@@ -53,7 +53,7 @@ pub struct Opened {
 }
 
 /// A file of a skill that is to be run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Script {
     /// Where it really is, relative to the skill's folder, escaped.
     pub path: String,

@@ -18,7 +18,7 @@ pub use crate::policy::skill_homes::FOLDERS;
 pub const MOST: usize = 100;
 
 /// What the front matter of a `SKILL.md` says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Skill {
     /// Its name: 1 to 64 lower-case letters, digits and single hyphens between them.
     pub name: String,
@@ -37,7 +37,7 @@ pub struct Skill {
 }
 
 /// Where a skill's folder is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// In the workspace: relative to the base, escaped.
@@ -47,7 +47,7 @@ pub enum Place {
 }
 
 /// A folder that looked like a skill, and what came of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Found {
     /// Where it is.
     pub place: Place,

@@ -93,7 +93,7 @@ pub struct ReadArgs {
 }
 
 /// What `read_file` read.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Page {
     key: String,
     /// The first line shown, from 0.
@@ -184,7 +184,7 @@ pub struct SearchArgs {
 }
 
 /// What `search_file_content` found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Hits {
     key: String,
     query: String,

@@ -100,10 +100,6 @@ impl Spec for Copy {
         The new path is given in full; overwrite replaces files.";
     const EXAMPLE: &'static str = r#"{"source": "config.toml", "destination": "config.old.toml"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] = BOTH_ENDS;
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Copy {

@@ -54,20 +54,8 @@ impl Spec for Create {
     const CATEGORY: &'static str = "file";
     const SUMMARY: &'static str = "Make a new file; refuses to overwrite.\nTo replace a file use `write`. To change it use `edit`.";
     const EXAMPLE: &'static str = r#"{"path": "docs/notes.md", "content": "Notes\n"}"#;
-    const SYNONYMS: &'static [(&'static str, &'static str)] = &[
-        ("file_path", "path"),
-        ("filePath", "path"),
-        ("file", "path"),
-        ("filename", "path"),
-        ("contents", "content"),
-        ("file_text", "content"),
-        ("text", "content"),
-    ];
+    const SYNONYMS: &'static [(&'static str, &'static str)] = super::write::SYNONYMS;
     const TAKES_REST: bool = true;
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Create {

@@ -30,7 +30,7 @@ const SWEEP: Duration = Duration::from_secs(3);
 const MOST_UNSEEN: usize = 16;
 
 /// How a name is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// It stays as it is.
@@ -42,7 +42,7 @@ pub enum Rule {
 }
 
 /// A watched name, and what it was.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Kept {
     /// Relative to the base, escaped.
     pub name: String,
@@ -88,7 +88,7 @@ pub enum Request {
 }
 
 /// What it answers: as much as the request asks for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reply {
     /// What is kept from now on.

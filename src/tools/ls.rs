@@ -133,10 +133,6 @@ impl Spec for Ls {
         ("sort_by", "sort"),
         ("exclude", "ignore"),
     ];
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Ls {

@@ -41,10 +41,6 @@ impl Spec for Mkdir {
     const EXAMPLE: &'static str = r#"{"path": "src/util"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] =
         &[("dir", "path"), ("directory", "path"), ("dir_path", "path"), ("folder", "path"), ("file_path", "path"), ("filePath", "path")];
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Mkdir {

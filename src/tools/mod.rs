@@ -76,7 +76,7 @@ pub trait Spec: Send + Sync + 'static {
     /// The arguments. Field order is the order of positional arguments; doc comments become the schema's descriptions.
     type Args: DeserializeOwned + JsonSchema;
     /// The facts of a success.
-    type Data: Serialize + Render;
+    type Data: Serialize + Render + JsonSchema;
     /// The name: letters, digits and `_`.
     const NAME: &'static str;
     /// Other names under which a call is accepted.
@@ -93,12 +93,6 @@ pub trait Spec: Send + Sync + 'static {
     const SYNONYMS: &'static [(&'static str, &'static str)] = &[];
     /// Whether the last string argument of a positional text call takes all the rest, commas included.
     const TAKES_REST: bool = false;
-
-    /// The JSON Schema of the facts of a success, for who reads answers by machine. [`args::schema_of_facts`] makes it from the struct;
-    /// without it they are any object.
-    fn facts() -> Value {
-        serde_json::json!({"type": "object"})
-    }
 
     /// Rewrites arguments that no plain synonym can express (`head: 5` is `limit: 5`), before the schema is checked.
     /// Each rewriting is named in the returned warnings.
@@ -313,9 +307,7 @@ pub trait AnyTool: Send + Sync {
     /// The pure JSON Schema of the arguments.
     fn schema(&self) -> Value;
     /// The JSON Schema of the facts of a success.
-    fn facts(&self) -> Value {
-        serde_json::json!({"type": "object"})
-    }
+    fn facts(&self) -> Value;
     /// Reads arguments strictly by the schema and tolerantly in form; see [`args::read`].
     ///
     /// # Errors
@@ -371,7 +363,7 @@ macro_rules! any_tool_by_spec {
             args::schema::<T::Args>()
         }
         fn facts(&self) -> Value {
-            T::facts()
+            args::schema_of_facts::<T::Data>()
         }
         fn read(&self, args: Value) -> Result<(Value, Vec<String>), Fault> {
             args::read::<T>(args)

@@ -51,10 +51,6 @@ impl Spec for Rename {
     const SUMMARY: &'static str = "Rename or move a file, a folder or a link.\nThe new path is given in full; overwrite replaces a file.";
     const EXAMPLE: &'static str = r#"{"source": "src/old.rs", "destination": "src/new.rs"}"#;
     const SYNONYMS: &'static [(&'static str, &'static str)] = super::copy::BOTH_ENDS;
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Rename {

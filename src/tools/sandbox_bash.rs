@@ -134,10 +134,6 @@ impl Spec for SandboxBash {
     fn prepare(args: &mut Data) -> Result<Vec<String>, Fault> {
         tolerance::prepare(args)
     }
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl CommandTool for SandboxBash {

@@ -47,7 +47,7 @@ pub enum Request {
 }
 
 /// What it answers: as much as the request asks for.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reply {
     /// To [`Request::Find`].

@@ -136,6 +136,17 @@ impl Render for Written {
     }
 }
 
+/// What other agents call the path and the content of a file that is written.
+pub(super) const SYNONYMS: &[(&str, &str)] = &[
+    ("file_path", "path"),
+    ("filePath", "path"),
+    ("file", "path"),
+    ("filename", "path"),
+    ("contents", "content"),
+    ("file_text", "content"),
+    ("text", "content"),
+];
+
 impl Spec for Write {
     type Args = Args;
     type Data = Written;
@@ -147,20 +158,8 @@ impl Spec for Write {
         The old content or the new one is there at any moment. Parent folders are made. For a change within a file use `edit`. \
         A file that changed since it was read is not overwritten: read it again, or give its current hash as expected_hash.";
     const EXAMPLE: &'static str = r#"{"path": "src/greet.py", "content": "print('hello')\n"}"#;
-    const SYNONYMS: &'static [(&'static str, &'static str)] = &[
-        ("file_path", "path"),
-        ("filePath", "path"),
-        ("file", "path"),
-        ("filename", "path"),
-        ("contents", "content"),
-        ("file_text", "content"),
-        ("text", "content"),
-    ];
+    const SYNONYMS: &'static [(&'static str, &'static str)] = SYNONYMS;
     const TAKES_REST: bool = true;
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Write {

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -29,7 +30,7 @@ const DEPTH: usize = 12;
 const BYTES: u64 = 4 << 20;
 
 /// What is at a name, whole.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Nothing, or a folder above it is not there.

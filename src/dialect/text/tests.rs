@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 /// The facts of the tools below.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Nothing {}
 
 impl Render for Nothing {

@@ -42,7 +42,7 @@ enum Mode {
     Slow,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Nothing {}
 
 impl Render for Nothing {

@@ -171,10 +171,6 @@ impl Spec for Edit {
     fn prepare(args: &mut Data) -> Result<Vec<String>, Fault> {
         call::prepare(args)
     }
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Edit {

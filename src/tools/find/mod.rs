@@ -147,10 +147,6 @@ impl Spec for Find {
         args.entry("ignore_case").or_insert_with(|| insensitive.into());
         Ok(vec![format!("case_sensitive was read as ignore_case: {insensitive}")])
     }
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Find {

@@ -240,10 +240,6 @@ impl Spec for Grep {
         args.shift_remove("-n");
         Ok(warnings)
     }
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Grep {

@@ -24,10 +24,6 @@ macro_rules! process_spec {
             const EXAMPLE: &'static str = $example;
             const SYNONYMS: &'static [(&'static str, &'static str)] =
                 &[("process_id", "id"), ("pid", "id"), ("cmd", "command"), ("offset", "since"), ("input", "text")];
-
-            fn facts() -> serde_json::Value {
-                crate::tools::args::schema_of_facts::<Self::Data>()
-            }
         }
     };
 }

@@ -181,10 +181,6 @@ impl Spec for Read {
     fn prepare(args: &mut Data) -> Result<Vec<String>, Fault> {
         names::prepare(args)
     }
-
-    fn facts() -> serde_json::Value {
-        crate::tools::args::schema_of_facts::<Self::Data>()
-    }
 }
 
 impl Tool for Read {
