@@ -3,7 +3,7 @@
 //! The blocks of a reply go back as they came and in their order, thinking with its signatures included; a block of a kind that
 //! is not known is kept like the others.
 
-use super::http::{Assembly, Bad, Secret, Server, Settings, message};
+use super::http::{Assembly, Bad, MOST_PARTS, Secret, Server, Settings, message, too_many};
 use super::sse::Event;
 use super::{Answering, Assistant, Extra, Message, Progress, Provider, ProviderError, Reply, Request, Stop, ToolCall, ToolSchema, Usage};
 use super::{fresh_id, sendable};
@@ -177,6 +177,9 @@ impl Assembly for Blocks {
             "content_block_start" => {
                 let Some(Value::Object(block)) = data.get("content_block") else { return malformed("a block begins without one", &data) };
                 let block = Block { index: index(&data), value: block.clone(), input: String::new() };
+                if self.blocks.len() >= MOST_PARTS {
+                    return Err(too_many());
+                }
                 show_start(&block.value, show);
                 self.blocks.push(block);
             }

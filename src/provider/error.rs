@@ -48,7 +48,7 @@ pub enum ProviderError {
         detail: String,
     },
     /// No connection.
-    #[error("no model server can be reached at {url} ({detail}): check that it runs, the base URL and the network")]
+    #[error("no model server can be reached at {url} ({detail}): {}", advice(.detail))]
     Unreachable {
         /// The address without query.
         url: String,
@@ -151,6 +151,24 @@ impl ProviderError {
             Self::RateLimited { retry_after_ms, .. } | Self::Server { retry_after_ms, .. } => *retry_after_ms,
             _ => None,
         }
+    }
+}
+
+/// What to do where no connection came about, by the words of what failed.
+fn advice(detail: &str) -> &'static str {
+    let said = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    if said(&["Connection refused"]) {
+        "nothing listens there; start the server, or check the host and the port of --base-url"
+    } else if said(&["dns error", "failed to lookup"]) {
+        "the name of the host is not known; check its spelling in --base-url, and this machine's network"
+    } else if said(&["ertificate", "UnknownIssuer"]) {
+        "its certificate is not trusted; check the host in --base-url, this machine's clock and its list of authorities"
+    } else if said(&["InvalidContentType", "corrupt message", "handshake", "received fatal alert", "invalid peer", "UnexpectedEof"]) {
+        "it does not speak TLS as expected; is it an address of http:// rather than https://?"
+    } else if said(&["unreachable", "No route", "timed out"]) {
+        "no way leads there from this machine; check the host in --base-url, and a proxy or firewall"
+    } else {
+        "check that it runs, the base URL and the network"
     }
 }
 

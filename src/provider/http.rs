@@ -18,6 +18,8 @@ const MAX_REPLY: usize = 64 << 20;
 const MAX_EVENT: usize = 16 << 20;
 /// The most bytes that are read of a refusal.
 const MAX_REFUSAL: usize = 64 << 10;
+/// The most calls of one reply, and the most parts that it may consist of.
+pub(super) const MOST_PARTS: usize = 1000;
 /// The most characters of a server's words in an error.
 const DETAIL: usize = 400;
 /// How long is waited for what may follow a reply that is whole: its usage.
@@ -66,6 +68,8 @@ pub struct Settings {
     pub headers: Vec<(String, String)>,
     /// The longest time without a byte, from the server's first as well.
     pub silence: Duration,
+    /// The longest time that one reply may take: a server that goes on sending what says nothing is not silent.
+    pub longest: Duration,
     /// The most retries of one request.
     pub retries: u32,
     /// The longest time that retries of one request may be waited for, in all.
@@ -73,7 +77,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings that fit most servers: streamed, silent for at most five minutes, four retries within two minutes.
+    /// Settings that fit most servers: streamed, silent for at most five minutes, at work for at most an hour, four retries within two minutes.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             model: model.into(),
@@ -83,6 +87,7 @@ impl Settings {
             proxy: None,
             headers: Vec::new(),
             silence: Duration::from_secs(300),
+            longest: Duration::from_secs(3600),
             retries: 4,
             patience: Duration::from_secs(120),
         }
@@ -183,8 +188,13 @@ impl Server {
             let mut attempt = 0;
             loop {
                 let mut assembly = A::default();
-                let error = match self.once(&body, &mut assembly, show).await {
-                    Ok(()) => return assembly.reply().map_err(|bad| self.bad::<A>(bad)),
+                let once = tokio::time::timeout(self.settings.longest, self.once(&body, &mut assembly, show)).await;
+                let error = match once.unwrap_or_else(|_| Err(self.endless())) {
+                    Ok(()) => {
+                        let reply = assembly.reply().map_err(|bad| self.bad::<A>(bad))?;
+                        let few = reply.message.calls.len() <= MOST_PARTS;
+                        return if few { Ok(reply) } else { Err(self.bad::<A>(too_many())) };
+                    }
                     Err(error) => error,
                 };
                 let wait = error.retry_after_ms().map_or_else(|| backoff(attempt), Duration::from_millis);
@@ -343,6 +353,11 @@ impl Server {
         ProviderError::Silent { url: self.shown.clone(), seconds: self.settings.silence.as_secs() }
     }
 
+    fn endless(&self) -> ProviderError {
+        let detail = format!("it had not come to its end after {} s", self.settings.longest.as_secs());
+        ProviderError::CutStream { url: self.shown.clone(), detail }
+    }
+
     fn too_large(&self, limit: usize) -> ProviderError {
         ProviderError::TooLarge { url: self.shown.clone(), limit }
     }
@@ -356,11 +371,20 @@ impl Server {
     }
 }
 
+/// What no model says.
+pub(super) fn too_many() -> Bad {
+    Bad::Malformed(format!("it consists of more than {MOST_PARTS} calls or parts"))
+}
+
 /// The address of a wire's path: the stem (`/v1`) is put in where the base has no path of its own.
 pub(super) fn address(base: &str, stem: &str, path: &str) -> Result<Url, String> {
-    let mut url = Url::parse(base).map_err(|error| format!("the base URL is no address: {error}"))?;
+    let begins = "the base URL has to begin with http:// or https://";
+    let mut url = Url::parse(base).map_err(|error| match base.contains("://") {
+        true => format!("the base URL is no address: {error}"),
+        false => begins.into(),
+    })?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err("the base URL has to begin with http:// or https://".into());
+        return Err(begins.into());
     }
     let stem = match url.path().trim_end_matches('/') {
         "" => stem,

@@ -10,6 +10,8 @@
 pub mod anthropic;
 pub mod catalog;
 pub mod error;
+#[cfg(test)]
+mod hostile_tests;
 pub mod http;
 pub mod ollama;
 pub mod openai;

@@ -4,7 +4,7 @@
 //! content as a list of parts, no `[DONE]`, no usage. The message goes back as it came, unknown fields included, since some
 //! models sign their thinking or their calls in fields of their own.
 
-use super::http::{Assembly, Bad, Secret, Server, Settings, message};
+use super::http::{Assembly, Bad, MOST_PARTS, Secret, Server, Settings, message, too_many};
 use super::sse::Event;
 use super::{Answering, Assistant, Extra, Message, Progress, Provider, ProviderError, Reply, Request, Stop, ToolCall, ToolSchema, Usage};
 use super::{fresh_id, sendable};
@@ -305,6 +305,9 @@ impl Chat {
             (Some(_), Some(_)) => self.calls.iter().rev().find(|slot| slot.index == index).is_none_or(other_id),
         };
         if begins {
+            if self.calls.len() >= MOST_PARTS {
+                return Err(too_many());
+            }
             self.calls.push(Slot { index, ..Slot::default() });
         }
         let slot = match index {

@@ -3,7 +3,7 @@
 //! Nothing is kept on the server (`store: false`): the items of a reply go back verbatim, reasoning with its encrypted content
 //! included, so that a conversation can be resumed from the transcript alone.
 
-use super::http::{Assembly, Bad, Secret, Server, Settings, message};
+use super::http::{Assembly, Bad, MOST_PARTS, Secret, Server, Settings, message, too_many};
 use super::sse::Event;
 use super::{Answering, Assistant, Extra, Message, Progress, Provider, ProviderError, Reply, Request, Stop, ToolCall, ToolSchema, Usage};
 use super::{fresh_id, sendable};
@@ -136,6 +136,9 @@ impl Assembly for Items {
                 };
                 self.begun = true;
                 self.items.insert(index(&data), item.clone());
+                if self.items.len() > MOST_PARTS {
+                    return Err(too_many());
+                }
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.begun = true;

@@ -26,8 +26,12 @@ use super::error::short;
 use super::{Answering, Assistant, Extra, Message, Progress, Provider, ProviderError, Reply, Request, Stop, ToolCall, Usage};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most bytes of a script.
+const MOST: u64 = 256 << 20;
 
 /// How the bytes of a script are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +129,14 @@ impl Scripted {
     /// [`ProviderError::Script`] with the line.
     pub fn open(file: &Path) -> Result<Self, ProviderError> {
         let name = file.display().to_string();
-        let bytes = std::fs::read(file).map_err(|error| ProviderError::Script {
-            file: name.clone(),
-            line: 1,
-            what: format!("the script cannot be read: {error}"),
-        })?;
+        let broken = |what: String| ProviderError::Script { file: name.clone(), line: 1, what };
+        let mut bytes = Vec::new();
+        std::fs::File::open(file)
+            .and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
+            .map_err(|error| broken(format!("the script cannot be read: {error}")))?;
+        if bytes.len() as u64 > MOST {
+            return Err(broken(format!("the script has more than {} MiB", MOST >> 20)));
+        }
         Self::new(&name, &bytes, Form::of(file))
     }
 
@@ -259,11 +266,27 @@ type Steps = Result<Vec<Step>, (usize, String)>;
 fn json_lines(text: &str) -> Steps {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
     lines
-        .map(|(index, line)| match serde_json::from_str(line) {
+        .map(|(index, line)| match reply(line) {
             Ok(written) => Ok(Step { line: index + 1, written }),
-            Err(error) => Err((index + 1, error.to_string())),
+            Err((_, why)) => Err((index + 1, why)),
         })
         .collect()
+}
+
+/// One reply; else how many lines further down it is wrong, and why.
+fn reply(text: &str) -> Result<Written, (usize, String)> {
+    let at = |error: serde_json::Error, says: String| (error.line().saturating_sub(1), says);
+    match serde_json::from_str::<Value>(text) {
+        Err(error) => {
+            let says = format!("this is no JSON: {error}");
+            Err(at(error, says))
+        }
+        Ok(Value::Object(_)) => serde_json::from_str(text).map_err(|error| {
+            let says = error.to_string();
+            at(error, says)
+        }),
+        Ok(_) => Err((0, r#"a reply is an object, {"text": "…"} for example"#.into())),
+    }
 }
 
 fn json(text: &str) -> Steps {
@@ -273,9 +296,9 @@ fn json(text: &str) -> Steps {
             // The piece is a part of the text, so that its place in it is known.
             let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
             let line = line_of(text, offset);
-            match serde_json::from_str(raw.get()) {
+            match reply(raw.get()) {
                 Ok(written) => Ok(Step { line, written }),
-                Err(error) => Err((line + error.line().saturating_sub(1), error.to_string())),
+                Err((below, why)) => Err((line + below, why)),
             }
         })
         .collect()
@@ -398,7 +421,7 @@ stop = "length"
     fn a_wrong_script_names_file_and_line() {
         for (text, form, place) in [
             ("{\"text\": \"a\"}\n{\"txt\": \"b\"}", Form::JsonLines, "s:2: unknown field `txt`"),
-            ("{\"text\": \"a\"}\n\n{\"text\": ", Form::JsonLines, "s:3: EOF"),
+            ("{\"text\": \"a\"}\n\n{\"text\": ", Form::JsonLines, "s:3: this is no JSON: EOF while parsing a value"),
             ("# nothing\n", Form::JsonLines, "s:1: the script holds no reply"),
             ("[\n{\"text\": \"a\"},\n{\n\"stop\": \"never\"}]", Form::Json, "s:4: unknown variant `never`"),
             ("[[reply]]\ntext = \"a\"\n[[reply]]\nstop = 5\n", Form::Toml, "s:4: "),

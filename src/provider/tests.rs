@@ -44,6 +44,7 @@ pub(super) struct Ask {
     pub(super) may_call: bool,
     pub(super) extra: Extra,
     pub(super) silence: Duration,
+    pub(super) longest: Duration,
     pub(super) retries: u32,
     pub(super) patience: Duration,
 }
@@ -57,6 +58,7 @@ impl Default for Ask {
             may_call: true,
             extra: Extra::new(),
             silence: Duration::from_secs(20),
+            longest: Duration::from_secs(60),
             retries: 2,
             patience: Duration::from_secs(20),
         }
@@ -95,6 +97,7 @@ impl Ask {
             settings.key = Some(Secret::new("sk-hidden"));
             settings.stream = self.stream;
             settings.silence = self.silence;
+            settings.longest = self.longest;
             settings.retries = self.retries;
             settings.patience = self.patience;
             let wire = WIRES.iter().find(|wire| wire.name == self.wire).unwrap();
