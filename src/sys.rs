@@ -43,6 +43,37 @@ pub fn fork_single_threaded() -> Result<Forked, Errno> {
     }
 }
 
+/// Forks a process that has one thread into new namespaces, and into a cgroup where one is given: a process that is moved there later waits
+/// for it ten milliseconds.
+///
+/// # Errors
+/// `EBUSY` when this process has more than one thread; the kernel's own (`ENOSYS` and `EPERM` also from what is around a container).
+pub fn fork_into(namespaces: nix::sched::CloneFlags, cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
+    const CLONE_INTO_CGROUP: u64 = 1 << 33;
+    if thread_count() != Some(1) {
+        return Err(Errno::EBUSY);
+    }
+    let flags = u64::from(namespaces.bits().cast_unsigned());
+    let number = |fd: BorrowedFd<'_>| u64::from(fd.as_raw_fd().cast_unsigned());
+    let pid = match cgroup.map(number) {
+        Some(cgroup) => {
+            let how: [u64; 11] = [flags | CLONE_INTO_CGROUP, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0, 0, 0, cgroup];
+            // SAFETY: `how` is the structure that the call reads, of the size that is said; without CLONE_VM and without a stack the child
+            // is a whole copy that goes on here, and the one thread (asked just above) left every lock as it is.
+            unsafe { libc::syscall(libc::SYS_clone3, how.as_ptr(), size_of_val(&how)) }
+        }
+        None => {
+            let none: libc::c_ulong = 0;
+            // SAFETY: as above; all pointers are null.
+            unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD as u64, none, none, none, none) }
+        }
+    };
+    match Errno::result(pid)? {
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(Pid::from_raw(i32::try_from(pid).map_err(|_| Errno::ERANGE)?))),
+    }
+}
+
 /// The number of threads of this process, as the kernel counts them: the link count of `/proc/self/task`, less `.` and `..`.
 /// `None` where `/proc` is not there.
 fn thread_count() -> Option<u64> {
@@ -84,26 +115,61 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// The descriptors from `first` on, where the call for a whole range is not to be had: before Linux 5.9, and where a container's filter does not
+/// know it.
+fn open_from(first: u32) -> Vec<RawFd> {
+    /// More than any process here has ever had at once.
+    const MOST: RawFd = 1 << 16;
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<RawFd>().ok();
+    match std::fs::read_dir("/proc/self/fd") {
+        Ok(list) => list.flatten().filter_map(number).filter(|number| number.cast_unsigned() >= first).collect(),
+        // A jail is not granted the list: all numbers, then.
+        Err(_) => (RawFd::try_from(first).unwrap_or(MOST)..MOST).collect(),
+    }
+}
+
 /// Closes every descriptor from `first` on.
 ///
 /// # Errors
-/// The kernel's own (`ENOSYS` before Linux 5.9).
+/// The kernel's own.
 pub fn close_from(first: u32) -> Result<(), Errno> {
     // SAFETY: closing descriptors touches no memory. Callers do this before they own descriptors in that range (the warden at
     // its start), or just before an exec or `_exit`, so no owned descriptor is closed behind its owner's back.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
-    Errno::result(done).map(drop)
+    match Errno::result(done) {
+        Err(Errno::ENOSYS | Errno::EPERM) => {}
+        done => return done.map(drop),
+    }
+    for number in open_from(first) {
+        // SAFETY: as above. Some are not open, the list itself among them.
+        unsafe { libc::close(number) };
+    }
+    Ok(())
 }
 
 /// Marks every descriptor from `first` on to be closed by the next exec.
 ///
 /// # Errors
-/// The kernel's own (`ENOSYS` before Linux 5.9, `EINVAL` before 5.11).
+/// The kernel's own.
 pub fn cloexec_from(first: u32) -> Result<(), Errno> {
     const CLOSE_RANGE_CLOEXEC: u32 = 4;
     // SAFETY: this sets a flag on descriptors and touches no memory.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, CLOSE_RANGE_CLOEXEC) };
-    Errno::result(done).map(drop)
+    match Errno::result(done) {
+        // EINVAL: before Linux 5.11.
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL) => {}
+        done => return done.map(drop),
+    }
+    for number in open_from(first) {
+        // SAFETY: F_SETFD changes a flag of a descriptor.
+        let done = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+        match Errno::result(done) {
+            // Not open, as the list itself by now.
+            Err(Errno::EBADF) | Ok(_) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Takes an inherited descriptor by number.
@@ -144,6 +210,16 @@ pub fn pidfd(child: Pid) -> Result<OwnedFd, Errno> {
     let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Keeps memory that was given back for the next call, within bounds: what is taken from the kernel anew is cleared page by page, and a
+/// call on a file of a few hundred kilobytes takes and gives as much several times.
+pub fn keep_memory() {
+    #[cfg(target_env = "gnu")]
+    for (option, bytes) in [(libc::M_MMAP_THRESHOLD, 4 << 20), (libc::M_TRIM_THRESHOLD, 4 << 20)] {
+        // SAFETY: both options take a number and no pointer.
+        unsafe { libc::mallopt(option, bytes) };
+    }
 }
 
 /// The parent-death signal of this process.

@@ -135,3 +135,13 @@ pub fn copy_range(from: BorrowedFd<'_>, read_at: &mut i64, to: BorrowedFd<'_>, w
     };
     Errno::result(result).map(|copied| usize::try_from(copied).unwrap_or(0))
 }
+
+/// The next entries of an open folder, in the kernel's own layout (`struct linux_dirent64`). Returns how many bytes there are; 0: no more.
+///
+/// # Errors
+/// The kernel's own; `EINVAL` where the next entry is longer than the buffer.
+pub fn folder_entries(folder: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the pointer and the length are those of one live slice, which the kernel fills no further.
+    let count = unsafe { libc::syscall(libc::SYS_getdents64, folder.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) };
+    usize::try_from(Errno::result(count)?).map_err(|_| Errno::EIO)
+}

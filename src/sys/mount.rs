@@ -14,6 +14,8 @@ const MOVE_MOUNT_F_EMPTY_PATH: u32 = 4;
 pub const MOUNT_ATTR_RDONLY: u64 = 1;
 /// Set-user-id bits have no effect.
 pub const MOUNT_ATTR_NOSUID: u64 = 2;
+/// Nothing on it is executed.
+pub const MOUNT_ATTR_NOEXEC: u64 = 8;
 
 /// `struct mount_attr`.
 #[repr(C)]

@@ -185,8 +185,11 @@ impl BaseDir {
         let fd = self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY, Mode::empty());
         let fd = match fd {
             // A socket or a device without a driver answers ENXIO; say what it is.
-            Err(fault) => match self.stat(path) {
-                Ok(meta) if !meta.is_file() && !meta.is_dir() => return Err(not_regular(path, &meta)),
+            Err(fault) => match (self.stat(path), self.lstat(path)) {
+                (Ok(meta), _) if !meta.is_file() && !meta.is_dir() => return Err(not_regular(path, &meta)),
+                (Err(_), Ok(meta)) if meta.is_symlink() && fault.code() == FaultCode::NotFound => {
+                    return Err(Fault::new(FaultCode::NotFound, format!("{path} is a link to what does not exist")));
+                }
                 _ => return Err(fault),
             },
             Ok(fd) => fd,
@@ -218,7 +221,7 @@ impl BaseDir {
                 .with("size", meta.len())
                 .with("limit", most));
         }
-        Ok(Loaded { hash: Hash::of(&bytes), bytes, meta, canonical })
+        Ok(Loaded { hash: Hash::of_content(&bytes), bytes, meta, canonical })
     }
 
     /// Opens a directory for listing and for `*at` calls.
@@ -309,12 +312,18 @@ pub fn fault(errno: Errno, path: &RelPath) -> Fault {
         Errno::EISDIR => Fault::new(FaultCode::IsDirectory, format!("{shown} is a folder")),
         Errno::EEXIST => Fault::new(FaultCode::AlreadyExists, format!("{shown} exists already")),
         Errno::ENOTEMPTY => Fault::new(FaultCode::DirectoryNotEmpty, format!("{shown} is a folder that is not empty")),
-        Errno::EACCES | Errno::EPERM => Fault::new(FaultCode::PermissionDenied, format!("no permission for {shown}: {}", errno.desc())),
+        Errno::EACCES | Errno::EPERM => Fault::new(FaultCode::PermissionDenied, format!("no permission for {shown}: {}", errno.desc()))
+            .hint("its mode and owner, or those of a folder on the way, do not let this user in; ls with long shows them"),
         Errno::ENAMETOOLONG => Fault::new(FaultCode::NameTooLong, format!("{shown} is longer than the file system takes")),
         Errno::ENOSPC | Errno::EDQUOT => Fault::new(FaultCode::DiskFull, format!("no room for {shown}: {}", errno.desc())),
         Errno::EROFS => Fault::new(FaultCode::ReadOnly, format!("{shown} is on a file system that is mounted read-only")),
         Errno::EAGAIN => Fault::new(FaultCode::Busy, format!("{shown} kept changing while it was opened")).hint("try again"),
         Errno::ENXIO => Fault::new(FaultCode::NotRegularFile, format!("{shown} is a socket, a FIFO or a device, not a file")),
+        Errno::ENOSYS => Fault::new(
+            FaultCode::CannotConfine,
+            "the kernel does not answer to openat2, without which it cannot judge paths: it needs Linux 5.6 or newer (inside a container: a \
+             seccomp profile that lets the call through)",
+        ),
         errno => Fault::new(FaultCode::IoError, format!("{shown}: {}", errno.desc())),
     }
 }

@@ -5,12 +5,12 @@
 
 use super::RelPath;
 use super::base_dir::{BaseDir, fault, identity, io_fault, kind};
-use super::locate::{LastLink, Parents, Place, flush_dir, open_folder, open_name};
+use super::entries::Entries;
+use super::locate::{LastLink, Parents, Place, flush_dir, open_name};
 use super::replace::{Publish, change_fault, look, with_staged};
 use super::transfer::{Existing, clone, into_itself, taken};
 use crate::envelope::{Fault, FaultCode};
 use crate::sys;
-use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat};
 use nix::sys::stat::{Mode, fchmod, mkdirat};
@@ -18,7 +18,7 @@ use nix::unistd::{UnlinkatFlags, Whence, ftruncate, lseek, symlinkat, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
@@ -61,7 +61,8 @@ impl BaseDir {
         let source = self.locate(from, LastLink::Keep, Parents::Expect)?;
         let Some(meta) = look(&source, from)? else { return Err(fault(Errno::ENOENT, from)) };
         // A file goes through a link to the file behind it, as in `write`; anything else has to have the name for itself.
-        let last = if meta.is_file() { LastLink::Follow } else { LastLink::Keep };
+        // A name that must be free is taken by a link, too, wherever that leads.
+        let last = if meta.is_file() && existing == Existing::Overwrite { LastLink::Follow } else { LastLink::Keep };
         let target = self.locate(to, last, Parents::Make)?;
         let mut copier = Copier { existing, deadline, copied: &mut copied, target: None };
         let result = self.refuse_protected(&target.canonical).and_then(|()| copier.entry(&source, from, &meta, &target, to, 0));
@@ -73,7 +74,18 @@ impl BaseDir {
             }
             Err(fault) => {
                 target.undo();
-                Err(if copied.folders > 0 { fault.with("files_copied", copied.files).with("bytes_copied", copied.bytes) } else { fault })
+                if copied.folders + copied.files + copied.links == 0 {
+                    return Err(fault);
+                }
+                let fault = match fault.hint_text() {
+                    Some(_) => fault,
+                    None => fault.hint(format!("what was copied until then is left in {to}; \"overwrite\": true goes on over it")),
+                };
+                Err(fault
+                    .with("incomplete", to.to_string())
+                    .with("files_copied", copied.files)
+                    .with("folders_made", copied.folders)
+                    .with("bytes_copied", copied.bytes))
             }
         }
     }
@@ -129,7 +141,7 @@ impl Copier<'_> {
         // setuid and setgid are not copied: the copy may have another owner.
         let mode = Mode::from_bits_truncate(now.mode() & 0o777);
         let (bytes, shared) = with_staged(target, to, mode & Mode::S_IRWXU, |staged| {
-            let done = content(&opened, staged.file(), self.deadline).map_err(|errno| match errno {
+            let done = content(&opened, staged.file(), &mut || Instant::now() < self.deadline).map_err(|errno| match errno {
                 Errno::ETIME => Fault::new(FaultCode::DeadlineExceeded, format!("{from} could not be copied in time")),
                 errno => change_fault(errno, to),
             })?;
@@ -175,7 +187,10 @@ impl Copier<'_> {
         let from_dir = open_name(source.parent.as_fd(), &source.name, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(|e| fault(e, from))?;
         // Writable while it is filled; its own mode comes last.
         let made = match mkdirat(&target.parent, target.name.as_os_str(), Mode::S_IRWXU) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.copied.folders += 1;
+                true
+            }
             Err(Errno::EEXIST) => match look(target, to)? {
                 Some(there) if there.is_dir() && self.existing == Existing::Overwrite => false,
                 Some(there) => return Err(taken(to, &there)),
@@ -200,7 +215,6 @@ impl Copier<'_> {
             self.entry(&source, &from, &meta, &target, &to, depth + 1)?;
         }
         if made {
-            self.copied.folders += 1;
             fchmod(&target.parent, Mode::from_bits_truncate(meta.mode() & 0o1777)).map_err(|errno| change_fault(errno, to))?;
         }
         flush_dir(target.parent.as_fd()).map_err(|errno| change_fault(errno, to))
@@ -208,8 +222,8 @@ impl Copier<'_> {
 }
 
 /// Copies content: shared blocks, else inside the kernel, else through a buffer; holes stay holes. Returns the bytes, and whether the
-/// blocks are shared.
-pub(super) fn content(from: &File, to: &File, deadline: Instant) -> Result<(u64, bool), Errno> {
+/// blocks are shared. `go_on` is asked before each piece of some megabytes; `ETIME` when it says no.
+pub(super) fn content(from: &File, to: &File, go_on: &mut dyn FnMut() -> bool) -> Result<(u64, bool), Errno> {
     let size = from.metadata().map_err(|error| errno(&error))?.len();
     if sys::clone_file(from.as_fd(), to.as_fd()).is_ok() {
         return Ok((size, true));
@@ -230,7 +244,7 @@ pub(super) fn content(from: &File, to: &File, deadline: Instant) -> Result<(u64,
         if hole <= data {
             break;
         }
-        at = range(from, to, data, hole, deadline)?;
+        at = range(from, to, data, hole, go_on)?;
         if at < hole {
             // Cut off by somebody else while it was read.
             break;
@@ -242,11 +256,11 @@ pub(super) fn content(from: &File, to: &File, deadline: Instant) -> Result<(u64,
 }
 
 /// Copies one range; returns where it ended.
-fn range(mut from: &File, mut to: &File, start: i64, end: i64, deadline: Instant) -> Result<i64, Errno> {
+fn range(mut from: &File, mut to: &File, start: i64, end: i64, go_on: &mut dyn FnMut() -> bool) -> Result<i64, Errno> {
     const STEP: i64 = 8 << 20;
     let (mut read_at, mut write_at) = (start, start);
     while read_at < end {
-        if Instant::now() >= deadline {
+        if !go_on() {
             return Err(Errno::ETIME);
         }
         let step = usize::try_from((end - read_at).min(STEP)).unwrap_or(0);
@@ -274,22 +288,15 @@ fn range(mut from: &File, mut to: &File, start: i64, end: i64, deadline: Instant
 
 /// The names in an open folder, sorted; temporary ones are left out.
 pub(super) fn names(dir: &impl AsFd, path: &RelPath) -> Result<Vec<OsString>, Fault> {
-    let dir = clone_for_listing(dir, path)?;
     let mut names = Vec::new();
-    for entry in Dir::from_fd(dir).map_err(|errno| fault(errno, path))? {
-        let entry = entry.map_err(|errno| fault(errno, path))?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && !name.starts_with(super::locate::TEMPORARY_PREFIX.as_bytes()) {
+    let listed = Entries::new().each(dir.as_fd(), |name, _| {
+        if !name.starts_with(super::locate::TEMPORARY_PREFIX.as_bytes()) {
             names.push(OsStr::from_bytes(name).to_owned());
         }
-    }
+    });
+    listed.map_err(|errno| fault(errno, path))?;
     names.sort();
     Ok(names)
-}
-
-/// Another open of the same folder, with a position of its own.
-fn clone_for_listing(dir: &impl AsFd, path: &RelPath) -> Result<OwnedFd, Fault> {
-    open_folder(dir.as_fd(), std::path::Path::new(".")).map_err(|errno| fault(errno, path))
 }
 
 fn errno(error: &std::io::Error) -> Errno {

@@ -167,26 +167,44 @@ pub fn encode(text: &str, encoding: Encoding) -> Result<Vec<u8>, Fault> {
 /// A run of backslashes is doubled where an escape, or what looks like one, follows it; elsewhere it is as it is, so that `\\` and
 /// `\n` in a program look as they do in any other file.
 pub fn escape_text(bytes: &[u8]) -> String {
+    escape_text_with(bytes, |_, _, _| {})
+}
+
+/// The same, and says where the two differ: behind each escape, and each run of backslashes that was doubled, `mark` gets the place in
+/// `bytes`, the place in the text, and whether it is behind an escape.
+pub(crate) fn escape_text_with(bytes: &[u8], mut mark: impl FnMut(usize, usize, bool)) -> String {
     let mut out = String::with_capacity(bytes.len() + bytes.len() / 8);
     let mut backslashes = 0;
     let mut rest = bytes;
     for chunk in bytes.utf8_chunks() {
         let (valid, bad) = (chunk.valid(), chunk.invalid());
         for (at, character) in valid.char_indices() {
-            if character == 'x' && is_escape(&rest[at..]) {
+            if character == 'x' && backslashes > 0 && is_escape(&rest[at..]) {
                 out.extend(std::iter::repeat_n('\\', backslashes));
+                mark(bytes.len() - rest.len() + at, out.len(), false);
             }
             backslashes = if character == '\\' { backslashes + 1 } else { 0 };
             out.push(character);
         }
-        for byte in bad {
-            out.extend(std::iter::repeat_n('\\', backslashes));
+        for (index, byte) in bad.iter().enumerate() {
+            let at = bytes.len() - rest.len() + valid.len() + index;
+            if backslashes > 0 {
+                out.extend(std::iter::repeat_n('\\', backslashes));
+                mark(at, out.len(), false);
+            }
             backslashes = 0;
             let _ = write!(out, "\\x{byte:02x}");
+            mark(at + 1, out.len(), true);
         }
         rest = &rest[valid.len() + bad.len()..];
     }
     out
+}
+
+/// The character that stands for a byte of no character where a matcher counts characters: a private one, of no other use.
+pub fn stand_in(byte: u8) -> char {
+    const FIRST: u32 = 0x10_ff00;
+    char::from_u32(FIRST + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The bytes that [`escape_text`] showed.
@@ -383,6 +401,11 @@ impl Line {
     /// The line without its line end.
     pub fn text<'a>(&self, plain: &'a [u8]) -> &'a [u8] {
         &plain[self.start..self.text_end]
+    }
+
+    /// The line with its line end.
+    pub fn whole<'a>(&self, plain: &'a [u8]) -> &'a [u8] {
+        &plain[self.start..self.end]
     }
 
     /// Its line end.

@@ -6,8 +6,8 @@
 use super::BaseDir;
 use super::RelPath;
 use super::base_dir::open_beneath;
+use super::entries::Entries;
 use crate::envelope::Fault;
-use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, Mode, fstatat};
@@ -137,32 +137,16 @@ impl OpenDir {
         nix::fcntl::readlinkat(&fd, "")
     }
 
-    /// Visits every entry but `.` and `..`, in the order of the file system. To be called once: a second call finds the end.
+    /// Visits every entry but `.` and `..`, in the order of the file system.
     ///
     /// # Errors
     /// The kernel's own.
     pub fn entries(&self, mut visit: impl FnMut(&[u8], Kind)) -> Result<(), Errno> {
-        let copy = self.fd.try_clone().map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-        let mut dir = Dir::from_fd(copy)?;
-        for entry in dir.iter() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            let kind = match entry.file_type() {
-                Some(Type::File) => Kind::File,
-                Some(Type::Directory) => Kind::Folder,
-                Some(Type::Symlink) => Kind::Link,
-                Some(Type::Fifo) => Kind::Fifo,
-                Some(Type::Socket) => Kind::Socket,
-                Some(Type::BlockDevice | Type::CharacterDevice) => Kind::Device,
-                // The file system does not say. An entry that vanished is no file and is not opened.
-                None => self.lstat(OsStr::from_bytes(name)).map_or(Kind::Device, |stat| Kind::of_mode(stat.st_mode)),
-            };
-            visit(name, kind);
-        }
-        Ok(())
+        Entries::new().each(self.fd.as_fd(), |name, kind| {
+            // Where the file system does not say: an entry that vanished is no file and is not opened.
+            let look = || self.lstat(OsStr::from_bytes(name)).map_or(Kind::Device, |stat| Kind::of_mode(stat.st_mode));
+            visit(name, kind.unwrap_or_else(look));
+        })
     }
 }
 

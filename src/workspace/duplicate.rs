@@ -19,7 +19,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// Files up to this many bytes are read and written; larger ones are cloned where that works.
 const SMALL: u64 = 16 * 1024;
@@ -27,8 +26,6 @@ const SMALL: u64 = 16 * 1024;
 const DEPTH: usize = 200;
 /// Paths that are named when they were left out; more are counted.
 const MOST_NAMED: usize = 20;
-/// Far away: a workspace is copied however long it takes, and the caller may end it.
-const NO_HURRY: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What was copied so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +57,7 @@ impl Duplicated {
 
 /// Copies a workspace into an existing, empty folder. Modes (without setuid and setgid) and times are kept, and owners where that is
 /// permitted. What cannot be read is left out, and said. A linked worktree's `.git` is left out: it leads to the repository of the
-/// original. `go_on` is asked after each entry, with what was copied so far.
+/// original. `go_on` is asked after each entry, and within a large file, with what was copied so far.
 ///
 /// # Errors
 /// `interrupted` when `go_on` says no, `disk_full`, `too_large` for a tree that is too deep, and whatever keeps the copy from being written.
@@ -68,10 +65,9 @@ pub fn duplicate(base: &BaseDir, to: &Path, go_on: &mut dyn FnMut(&Duplicated) -
     let top = RelPath::base();
     let from = base.open_dir(&top)?;
     let target = BaseDir::open(to)?.open_dir(&top)?;
-    let until = Instant::now() + NO_HURRY;
     let (uid, gid) = (geteuid(), getegid());
     let owner = (uid.as_raw(), gid.as_raw());
-    let mut work = Work { done: Duplicated::default(), go_on, until, keep_owner: uid.is_root(), owner };
+    let mut work = Work { done: Duplicated::default(), go_on, keep_owner: uid.is_root(), owner };
     work.folder(from.as_fd(), target.as_fd(), &top, 0)?;
     let meta = nix::sys::stat::fstat(&from).map_err(|errno| fault(errno, &top))?;
     work.dress(&target, &meta, &top)?;
@@ -81,7 +77,6 @@ pub fn duplicate(base: &BaseDir, to: &Path, go_on: &mut dyn FnMut(&Duplicated) -
 struct Work<'a> {
     done: Duplicated,
     go_on: &'a mut dyn FnMut(&Duplicated) -> bool,
-    until: Instant,
     keep_owner: bool,
     /// Who owns what we make.
     owner: (u32, u32),
@@ -105,7 +100,7 @@ impl Work<'_> {
                 other => self.done.skip(&path, other.as_str()),
             }
             if !(self.go_on)(&self.done) {
-                return Err(Fault::new(FaultCode::Interrupted, "the copy of the workspace was not finished"));
+                return Err(unfinished());
             }
         }
         Ok(())
@@ -141,7 +136,13 @@ impl Work<'_> {
         let target = File::from(openat2(to, name, how).map_err(|errno| fault(errno, path))?);
         let (bytes, shared) = match u64::try_from(meta.st_size) {
             Ok(size) if size <= SMALL => (small(&source, &target).map_err(|error| io_fault(&error, path))?, false),
-            _ => content(&source, &target, self.until).map_err(|errno| fault(errno, path))?,
+            _ => {
+                let Self { done, go_on, .. } = self;
+                content(&source, &target, &mut || go_on(done)).map_err(|errno| match errno {
+                    Errno::ETIME => unfinished(),
+                    errno => fault(errno, path),
+                })?
+            }
         };
         self.dress(&target, &meta, path)?;
         self.done.files += 1;
@@ -186,6 +187,10 @@ impl Work<'_> {
     }
 }
 
+fn unfinished() -> Fault {
+    Fault::new(FaultCode::Interrupted, "the copy of the workspace was not finished")
+}
+
 /// Copies a file that is hardly worth a look at its holes, or blocks to be shared. Returns its size.
 fn small(mut source: &File, mut target: &File) -> std::io::Result<u64> {
     let mut buffer = [0; 16 * 1024];
@@ -215,6 +220,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::time::Duration;
 
     fn pair() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! The content hash by which a file is recognised.
 
+use super::recent::Recent;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -7,10 +8,30 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
+thread_local! {
+    static RECENT: Recent<Hash> = const { Recent::new() };
+}
+
 impl Hash {
     /// The hash of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// The same for the content of a file, which may come again: an edit of what an edit wrote.
+    pub fn of_content(bytes: &[u8]) -> Self {
+        RECENT.with(|recent| {
+            recent.find(bytes, |hash| Some(*hash)).unwrap_or_else(|| {
+                let hash = Self::of(bytes);
+                recent.keep(bytes, hash);
+                hash
+            })
+        })
+    }
+
+    /// Asks the content with this hash, if it was one of the last to be given to [`Hash::of_content`].
+    pub fn ask_content<T>(&self, question: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        RECENT.with(|recent| recent.ask(|hash| hash == self, question))
     }
 
     /// The hash of all that a reader gives, in constant memory.

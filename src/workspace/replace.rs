@@ -142,7 +142,7 @@ fn replace_at(
             notices.push("the executable bits could not be changed: the file has another owner".into());
         }
         let names = names.into_iter().map(RelPath::from_relative).collect();
-        return Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), names, notices }));
+        return Ok(Some(Replaced { created: false, hash: Hash::of_content(new), canonical: place.canonical.clone(), names, notices }));
     }
     let notices = with_staged(place, path, Mode::from_bits_truncate(mode & 0o600), |staged| {
         fill(staged.file(), new, path)?;
@@ -151,7 +151,7 @@ fn replace_at(
         Ok((notices, Publish::Over))
     })?;
     place.flush().map_err(|errno| change_fault(errno, path))?;
-    Ok(Some(Replaced { created: false, hash: Hash::of(new), canonical: place.canonical.clone(), names: Vec::new(), notices }))
+    Ok(Some(Replaced { created: false, hash: Hash::of_content(new), canonical: place.canonical.clone(), names: Vec::new(), notices }))
 }
 
 /// Makes a file where nothing is.
@@ -172,7 +172,13 @@ fn create(place: &Place, path: &RelPath, new: &[u8], options: &ReplaceOptions) -
         Err(fault) => return Err(fault),
     }
     place.flush().map_err(|errno| change_fault(errno, path))?;
-    Ok(Some(Replaced { created: true, hash: Hash::of(new), canonical: place.canonical.clone(), names: Vec::new(), notices: Vec::new() }))
+    Ok(Some(Replaced {
+        created: true,
+        hash: Hash::of_content(new),
+        canonical: place.canonical.clone(),
+        names: Vec::new(),
+        notices: Vec::new(),
+    }))
 }
 
 /// How a staged file gets its name.
