@@ -5,8 +5,11 @@
 //! name that it spells literally, so that `[id].tsx` finds the file of that name.
 
 use crate::envelope::{Fault, FaultCode};
+use crate::workspace::decode::stand_in;
 use crate::workspace::escape;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use regex::RegexSet;
+use std::borrow::Cow;
 use std::path::Path;
 
 use super::walk::os;
@@ -19,6 +22,8 @@ pub(crate) struct Globs {
     below: GlobSet,
     from_base: GlobSet,
     folders: GlobSet,
+    /// The first three again, for names that are not ASCII: the set counts bytes where a pattern speaks of characters.
+    by_character: [RegexSet; 3],
     ignore_case: bool,
 }
 
@@ -90,6 +95,54 @@ fn build(glob: &str, ignore_case: bool) -> Result<globset::Glob, globset::Error>
     GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).empty_alternates(true).case_insensitive(ignore_case).build()
 }
 
+/// The same glob as a regular expression over characters. The set writes what is not ASCII as `\xNN`, byte by byte.
+fn character_regex(glob: &globset::Glob) -> String {
+    let mut bytes = Vec::new();
+    let regex = glob.regex().strip_prefix("(?-u)").unwrap_or(glob.regex()).as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = regex.get(at) {
+        let hex = regex
+            .get(at + 2..at + 4)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match (byte, regex.get(at + 1), hex) {
+            (b'\\', Some(b'x'), Some(value)) if value >= 0x80 => {
+                bytes.push(value);
+                at += 4;
+            }
+            (b'\\', Some(&next), _) => {
+                bytes.extend([byte, next]);
+                at += 2;
+            }
+            _ => {
+                bytes.push(byte);
+                at += 1;
+            }
+        }
+    }
+    format!("(?s){}", String::from_utf8_lossy(&bytes))
+}
+
+/// A name or a path as characters: a byte of no character is one, of a private kind.
+fn characters(name: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(name) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| stand_in(*byte)));
+    }
+    Cow::Owned(text)
+}
+
+fn is_match(set: &GlobSet, by_character: &RegexSet, name: &[u8]) -> bool {
+    if set.is_empty() {
+        return false;
+    }
+    if name.is_ascii() { set.is_match_candidate(&Candidate::new(Path::new(os(name)))) } else { by_character.is_match(&characters(name)) }
+}
+
 impl Globs {
     /// Reads a list of patterns.
     ///
@@ -97,20 +150,24 @@ impl Globs {
     /// As [`Pattern::read`].
     pub(crate) fn read(patterns: &[String], base: &Path, ignore_case: bool) -> Result<Self, Fault> {
         let globs: Vec<Pattern> = patterns.iter().map(|given| Pattern::read(given, base, ignore_case)).collect::<Result<_, _>>()?;
-        let set = |wanted: &dyn Fn(&Pattern) -> bool| -> Result<GlobSet, Fault> {
+        let too_large = |why: &dyn std::fmt::Display| Fault::new(FaultCode::InvalidPattern, format!("the patterns are too large: {why}"));
+        let set = |wanted: &dyn Fn(&Pattern) -> bool| -> Result<(GlobSet, RegexSet), Fault> {
             let mut set = GlobSetBuilder::new();
+            let mut by_character = Vec::new();
             for pattern in globs.iter().filter(|pattern| wanted(pattern)) {
                 if let Ok(glob) = build(&pattern.glob, ignore_case) {
+                    by_character.push(character_regex(&glob));
                     set.add(glob);
                 }
             }
-            set.build().map_err(|error| Fault::new(FaultCode::InvalidPattern, format!("the patterns are too large: {}", error.kind())))
+            let set = set.build().map_err(|error| too_large(error.kind()))?;
+            Ok((set, RegexSet::new(by_character).map_err(|error| too_large(&error))?))
         };
-        let names = set(&|p| !p.on_path && !p.folders_only)?;
-        let below = set(&|p| p.on_path && !p.from_base && !p.folders_only)?;
-        let from_base = set(&|p| p.from_base && !p.folders_only)?;
-        let folders = set(&|p| p.folders_only)?;
-        Ok(Self { globs, names, below, from_base, folders, ignore_case })
+        let (names, names_by) = set(&|p| !p.on_path && !p.folders_only)?;
+        let (below, below_by) = set(&|p| p.on_path && !p.from_base && !p.folders_only)?;
+        let (from_base, from_base_by) = set(&|p| p.from_base && !p.folders_only)?;
+        let (folders, _) = set(&|p| p.folders_only)?;
+        Ok(Self { globs, names, below, from_base, folders, by_character: [names_by, below_by, from_base_by], ignore_case })
     }
 
     /// A list in which each pattern has to parse as a glob.
@@ -148,9 +205,10 @@ impl Globs {
 
     /// Whether one matches. `path` is from the base, `below` from where the walk began, `name` the last name.
     pub(crate) fn matches(&self, path: &[u8], below: &[u8], name: &[u8], is_folder: bool) -> bool {
-        (!self.names.is_empty() && self.names.is_match_candidate(&Candidate::new(Path::new(os(name)))))
-            || (!self.below.is_empty() && self.below.is_match_candidate(&Candidate::new(Path::new(os(below)))))
-            || (!self.from_base.is_empty() && self.from_base.is_match_candidate(&Candidate::new(Path::new(os(path)))))
+        let [names, below_base, from_base] = &self.by_character;
+        is_match(&self.names, names, name)
+            || is_match(&self.below, below_base, below)
+            || is_match(&self.from_base, from_base, path)
             || self.globs.iter().any(|pattern| self.spelled(pattern, path, below, name, is_folder))
             || (is_folder && !self.folders.is_empty() && self.matches_folder(path, below, name))
     }
@@ -163,7 +221,13 @@ impl Globs {
     fn matches_folder(&self, path: &[u8], below: &[u8], name: &[u8]) -> bool {
         self.globs.iter().filter(|pattern| pattern.folders_only).any(|pattern| {
             let target = target(pattern, path, below, name);
-            build(&pattern.glob, self.ignore_case).is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(os(target))))
+            build(&pattern.glob, self.ignore_case).is_ok_and(|glob| {
+                if target.is_ascii() {
+                    glob.compile_matcher().is_match(Path::new(os(target)))
+                } else {
+                    regex::Regex::new(&character_regex(&glob)).is_ok_and(|regex| regex.is_match(&characters(target)))
+                }
+            })
         })
     }
 
@@ -229,6 +293,36 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, path), right, "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn a_character_is_one_however_many_bytes_it_has() {
+        for (pattern, path, right) in [
+            ("?", "é", true),
+            ("??", "é", false),
+            ("a?.txt", "aé.txt", true),
+            ("[é]", "é", true),
+            ("a[é-ü].txt", "aó.txt", true),
+            ("[!a]", "é", true),
+            ("[!é]", "é", false),
+            ("a[!b].txt", "d/aé.txt", true),
+            ("d/?", "d/é", true),
+            ("?/x", "日/x", true),
+            ("*é*", "aéb", true),
+            ("**/é?", "d/éa", true),
+            ("{é,ü}", "ü", true),
+            ("日*", "日本", true),
+            (r"\[é", "[é", true),
+            ("*.txt", "é\n.txt", true),
+        ] {
+            assert_eq!(matches(pattern, path), right, "{pattern} {path}");
+        }
+        let globs = Globs::read(&["?".into(), "b?/".into()], Path::new("/ws"), false).unwrap();
+        assert!(globs.matches(b"d/\xff", b"d/\xff", b"\xff", false));
+        assert!(!globs.matches(b"\xff\xfe", b"\xff\xfe", b"\xff\xfe", false));
+        assert!(globs.matches("bé".as_bytes(), "bé".as_bytes(), "bé".as_bytes(), true));
+        let globs = Globs::read(&["É*".into()], Path::new("/ws"), true).unwrap();
+        assert!(globs.matches("éa".as_bytes(), "éa".as_bytes(), "éa".as_bytes(), false));
     }
 
     #[test]

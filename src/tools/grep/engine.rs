@@ -1,5 +1,6 @@
 //! The two engines: a linear one for ordinary patterns and a bounded one for look-around and back-references.
 
+use super::odd::trim;
 use crate::envelope::{Fault, FaultCode};
 use fancy_regex::{BytesMode, RegexBuilder};
 use grep_matcher::{Match, Matcher, NoCaptures, NoError};
@@ -34,6 +35,18 @@ pub(super) enum Engine {
 /// # Errors
 /// `invalid_pattern` with the position.
 pub(super) fn compile(pattern: &str, style: Style, until: Instant) -> Result<(Engine, bool), Fault> {
+    if let Some(any) = any_line_end(pattern, style.literal) {
+        let across = Style { multiline: true, literal: false, ..style };
+        if let Ok(matcher) = linear(&any, across) {
+            return Ok((Engine::Linear(matcher), true));
+        }
+        if !style.literal
+            && needs_bounded(pattern)
+            && let Ok(bounded) = Bounded::new(&any, across, until)
+        {
+            return Ok((Engine::Bounded(bounded), true));
+        }
+    }
     match linear(pattern, style) {
         Ok(matcher) => return Ok((Engine::Linear(matcher), style.multiline)),
         Err(error) if matches!(error.kind(), ErrorKind::NotAllowed(_)) && !style.multiline => {
@@ -49,6 +62,60 @@ pub(super) fn compile(pattern: &str, style: Style, until: Instant) -> Result<(En
         }
     }
     Ok((Engine::Bounded(Bounded::new(pattern, style, until)?), style.multiline))
+}
+
+/// A pattern whose line ends match those of any file, as a regular expression; `None` for one without, and for one that names CR
+/// itself: it means what it says.
+fn any_line_end(pattern: &str, literal: bool) -> Option<String> {
+    const ANY: &str = r"(?:\r?\n)";
+    if pattern.contains('\r') {
+        return None;
+    }
+    if literal {
+        let lines: Vec<String> = pattern.split('\n').map(regex_syntax::escape).collect();
+        return (lines.len() > 1).then(|| lines.join(ANY));
+    }
+    // With the flag `x` a line end in the pattern is no more than layout.
+    let is_flag = |c: char| c.is_ascii_alphabetic() || c == '-';
+    let layout = pattern.split("(?").skip(1).any(|rest| rest.split(|c| !is_flag(c)).next().is_some_and(|flags| flags.contains('x')));
+    let mut out = String::new();
+    let mut rest = pattern.chars().peekable();
+    let (mut class, mut found) = (0_usize, false);
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some('r') => return None,
+                Some('n') if class == 0 => {
+                    out.push_str(ANY);
+                    found = true;
+                }
+                next => {
+                    out.push('\\');
+                    out.extend(next);
+                }
+            },
+            '\n' if class == 0 && !layout => {
+                out.push_str(ANY);
+                found = true;
+            }
+            '[' => {
+                class += 1;
+                out.push('[');
+                if rest.peek() == Some(&'^') {
+                    out.extend(rest.next());
+                }
+                if rest.peek() == Some(&']') {
+                    out.extend(rest.next());
+                }
+            }
+            ']' => {
+                class = class.saturating_sub(1);
+                out.push(']');
+            }
+            c => out.push(c),
+        }
+    }
+    found.then_some(out)
 }
 
 fn linear(pattern: &str, style: Style) -> Result<RegexMatcher, grep_regex::Error> {
@@ -98,6 +165,8 @@ pub(super) struct Bounded {
     /// How often the steps did not suffice.
     gave_up: Arc<AtomicU64>,
     until: Instant,
+    /// What is searched is lines, with or without their line ends, which are no part of them.
+    lines: bool,
 }
 
 impl Bounded {
@@ -117,7 +186,7 @@ impl Bounded {
                 }
                 error => invalid_at(pattern, None, &error.to_string()),
             })?;
-        Ok(Self { regex: Arc::new(regex), gave_up: Arc::default(), until })
+        Ok(Self { regex: Arc::new(regex), gave_up: Arc::default(), until, lines: !style.multiline })
     }
 
     /// How many searches of a line were given up.
@@ -135,7 +204,8 @@ impl Matcher for Bounded {
             self.gave_up.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
-        match self.regex.find_from_pos(haystack, at) {
+        let haystack = if self.lines { trim(haystack) } else { haystack };
+        match self.regex.find_from_pos(haystack, at.min(haystack.len())) {
             Ok(found) => Ok(found.map(|found| Match::new(found.start(), found.end()))),
             Err(_) => {
                 self.gave_up.fetch_add(1, Ordering::Relaxed);
@@ -189,6 +259,26 @@ mod tests {
         let (Engine::Bounded(matcher), _) = compile(r"(?=(a+)+$)(a|aa)+\1b", Style::default(), soon()).unwrap() else { panic!("linear") };
         assert!(!matcher.is_match("a".repeat(2000).as_bytes()).unwrap());
         assert_eq!(matcher.gave_up(), 1);
+    }
+
+    #[test]
+    fn a_line_end_is_any_line_end() {
+        for (pattern, literal, text) in [
+            (r"a\nb", false, "a\r\nb"),
+            ("a\nb", false, "a\r\nb"),
+            ("a\nb", true, "a\r\nb"),
+            (r"a$\n^b", false, "a\r\nb"),
+            (r"(?<=a)\n{2}b", false, "a\r\n\r\nb"),
+            (r"a[\n\]x]*\n]", false, "a\nx\r\n]"),
+            (r"a\r?\nb", false, "a\r\nb"),
+            (r"a\nb", false, "a\nb"),
+        ] {
+            let style = Style { literal, ..Style::default() };
+            assert!(finds(pattern, style, text).0, "{pattern:?} {text:?}");
+            assert!(finds(pattern, Style { multiline: true, ..style }, text).0, "{pattern:?} {text:?}");
+        }
+        assert_eq!(any_line_end("(?x) a\n b", false), None);
+        assert_eq!(any_line_end(r"a\\n", false), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod engine;
 mod hits;
 mod line;
+mod odd;
 mod render;
 mod search;
 mod shape;
@@ -149,7 +150,7 @@ pub struct Found {
     /// What ignored files hold, when nothing else holds anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     ignored_hits: Option<IgnoredHits>,
-    /// Folders that could not be read.
+    /// Folders that could not be read, and files in which the search broke off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     skipped: Vec<Skipped>,
     /// What a reader should know about how the search was made.
@@ -323,7 +324,10 @@ impl Call<'_> {
         let mut ending = Ending { finished: true, ..Ending::default() };
         let mut ignored = Vec::new();
         for path in self.roots()? {
-            self.one(&path, &search, matcher, &mut ending, &mut ignored)?;
+            self.one(&path, &search, matcher, &mut ending, &mut ignored).map_err(|fault| {
+                let missing = fault.code() == FaultCode::NotFound && fault.hint_text().is_none();
+                if missing { fault.hint("paths are relative to the workspace; find shows what is there") } else { fault }
+            })?;
         }
         let tally = kept.take_tally();
         if tally.matches == 0 && !ignored.is_empty() {
@@ -379,11 +383,16 @@ impl Call<'_> {
             let mut worker = Worker::new(search, matcher.clone());
             worker.search_file(source.file, &escape::unescape(&source.shown));
             ending.counts.add(worker.counts);
+            ending.skipped.append(&mut worker.skipped);
             return Ok(());
         }
         let root = Root::open(self.base, &self.base.rel(path)?)?;
         let walked = walk::walk(&root, &self.options(!self.args.no_ignore, self.until), || Worker::new(search, matcher.clone()))?;
-        walked.visitors.iter().for_each(|worker| ending.counts.add(worker.counts));
+        for mut worker in walked.visitors {
+            ending.counts.add(worker.counts);
+            ending.skipped.append(&mut worker.skipped);
+        }
+        ending.skipped.sort_unstable();
         ending.counts.ignored += walked.ignored;
         ending.skipped.extend(walked.skipped);
         ending.finished &= walked.finished;

@@ -63,7 +63,9 @@ impl Found {
             }
         }
         let shown = file.lines.iter().filter(|line| line.role == Role::Match).count() as u64;
-        if let Some(count) = file.count.filter(|count| *count > shown && self.truncation.is_none()) {
+        if let Some(count) =
+            file.count.filter(|count| *count > shown && self.truncation.as_ref().is_none_or(|cut| cut.by == "max_per_file"))
+        {
             let _ = write!(out, "\n[{} more in this file]", count - shown);
         }
     }

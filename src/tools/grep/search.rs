@@ -2,12 +2,14 @@
 
 use super::hits::{FileHits, Kept, Key};
 use super::line::{Line, Role};
+use super::odd::{self, Odd, trim};
 use crate::tools::glob::Globs;
 use crate::tools::ls::newest_first;
 use crate::tools::source::HEAD;
-use crate::tools::walk::{Entry, Visit, Want, os};
+use crate::tools::walk::{Entry, Skipped, Visit, Want, os};
 use crate::workspace::decode::{self, Encoding};
 use crate::workspace::dir::{Kind, OpenDir};
+use crate::workspace::escape;
 use grep_matcher::{LineTerminator, Matcher};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
 use ignore::types::Types;
@@ -15,7 +17,8 @@ use nix::errno::Errno;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Instant;
 
@@ -83,28 +86,27 @@ pub(super) struct Worker<'a, M> {
     searcher: Searcher,
     buffer: Vec<u8>,
     pub(super) counts: Counts,
+    /// Files in whose search something went wrong.
+    pub(super) skipped: Vec<Skipped>,
 }
 
 impl<'a, M: Matcher> Worker<'a, M> {
     pub(super) fn new(search: &'a Search<'a>, matcher: M) -> Self {
-        let context = |lines: u64| usize::try_from(lines).unwrap_or(usize::MAX);
-        let searcher = SearcherBuilder::new()
-            .line_terminator(LineTerminator::crlf())
-            .invert_match(search.invert)
-            .line_number(search.lines)
-            .multi_line(search.multiline)
-            .before_context(context(if search.lines { search.before } else { 0 }))
-            .after_context(context(if search.lines { search.after } else { 0 }))
-            .heap_limit(usize::try_from(LARGEST).ok())
-            .binary_detection(BinaryDetection::none())
-            .bom_sniffing(false)
-            .build();
-        Self { search, matcher, searcher, buffer: Vec::new(), counts: Counts::default() }
+        let searcher = searcher(search);
+        Self { search, matcher, searcher, buffer: Vec::new(), counts: Counts::default(), skipped: Vec::new() }
     }
 
     /// Searches an open file; `path` is from the base.
     pub(super) fn search_file(&mut self, mut file: File, path: &[u8]) {
-        match self.try_file(&mut file, path) {
+        // A fault of ours in one file loses that file and says so; it never loses the others.
+        let Ok(searched) = catch_unwind(AssertUnwindSafe(|| self.try_file(&mut file, path))) else {
+            self.searcher = searcher(self.search);
+            self.counts.unreadable += 1;
+            self.search.kept.cut_short();
+            self.skipped.push(Skipped { path: escape::escape(path), reason: "a bug in grep: the search of this file broke off".into() });
+            return;
+        };
+        match searched {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::TimedOut => self.search.kept.cut_short(),
             Err(error) if error.get_ref().is_some() => self.counts.too_large += 1,
@@ -157,25 +159,76 @@ impl<'a, M: Matcher> Worker<'a, M> {
         let plain = decode::to_plain(text, encoding);
         let whole = (!encoding.is_utf16()).then_some(bytes);
         let place = Place { rank, path, encoding, whole };
-        let mut hits = run(&mut self.searcher, &self.matcher, self.search, &place, &plain)?;
-        if hits.count > 0 && has_lone_cr(&plain) {
+        let is_odd = odd::is_odd(&plain, if encoding == Encoding::Utf8 || encoding == Encoding::Utf8Bom { HEAD - 8 } else { 0 });
+        if is_odd && self.search.multiline && plain.len() as u64 > WHOLE {
+            self.counts.searched -= 1;
+            self.counts.too_large += 1;
+            return Ok(());
+        }
+        let mut hits = self.run(&place, &plain, is_odd)?;
+        if (hits.count > 0 || self.search.multiline) && has_lone_cr(&plain) {
             // Lines that end in CR alone are lines to read and edit, so they are here; of the same length, nothing moves.
-            hits = run(&mut self.searcher, &self.matcher, self.search, &place, &cr_to_lf(&plain))?;
+            let by_line = self.run(&place, &cr_to_lf(&plain), is_odd)?;
+            if by_line.count > 0 || !self.search.multiline {
+                hits = by_line;
+            }
         }
         self.search.take(rank, path, hits);
         Ok(())
     }
 
     fn stream(&mut self, head: &[u8], file: &mut File, encoding: Encoding, rank: u128, path: &[u8]) -> io::Result<()> {
-        let place = Place { rank, path, encoding, whole: None };
-        let mut sink = Collect::new(&self.matcher, self.search, &place);
-        let reader = Timed { inner: head.chain(file), until: self.search.until };
-        let result = self.searcher.search_reader(&self.matcher, reader, &mut sink);
-        let mut hits = sink.hits;
-        hits.partial = result.is_err();
-        self.search.take(rank, path, hits);
-        result
+        let mut place = Place { rank, path, encoding, whole: None };
+        let start = file.stream_position()?;
+        // Without line ends of its own the matcher is the one that takes only text.
+        let mut is_odd = encoding == Encoding::Bytes || self.matcher.line_terminator().is_none();
+        loop {
+            let mut reader = Timed { inner: head.chain(&mut *file), until: self.search.until, utf8: (!is_odd).then(Utf8::default) };
+            let (mut hits, result) = if is_odd {
+                let matcher = Odd::new(&self.matcher, None);
+                let mut sink = Collect::new(&matcher, self.search, &place);
+                let result = self.searcher.search_reader(&matcher, &mut reader, &mut sink);
+                (sink.hits, result)
+            } else {
+                let mut sink = Collect::new(&self.matcher, self.search, &place);
+                let result = self.searcher.search_reader(&self.matcher, &mut reader, &mut sink);
+                (sink.hits, result)
+            };
+            // Bytes of no character came up where the head had none: once more, as such.
+            if reader.utf8.is_some_and(|utf8| utf8.is_broken()) {
+                is_odd = true;
+                place.encoding = Encoding::Bytes;
+                file.seek(SeekFrom::Start(start))?;
+                continue;
+            }
+            hits.partial = result.is_err();
+            self.search.take(rank, path, hits);
+            return result;
+        }
     }
+
+    fn run(&mut self, place: &Place<'_>, plain: &[u8], is_odd: bool) -> io::Result<FileHits> {
+        if !is_odd {
+            return run(&mut self.searcher, &self.matcher, self.search, place, plain);
+        }
+        let matcher = Odd::new(&self.matcher, self.search.multiline.then_some(plain));
+        run(&mut self.searcher, &matcher, self.search, place, plain)
+    }
+}
+
+fn searcher(search: &Search<'_>) -> Searcher {
+    let context = |lines: u64| usize::try_from(lines).unwrap_or(usize::MAX);
+    SearcherBuilder::new()
+        .line_terminator(LineTerminator::crlf())
+        .invert_match(search.invert)
+        .line_number(search.lines)
+        .multi_line(search.multiline)
+        .before_context(context(if search.lines { search.before } else { 0 }))
+        .after_context(context(if search.lines { search.after } else { 0 }))
+        .heap_limit(usize::try_from(LARGEST).ok())
+        .binary_detection(BinaryDetection::none())
+        .bom_sniffing(false)
+        .build()
 }
 
 fn run<M: Matcher>(searcher: &mut Searcher, matcher: &M, search: &Search<'_>, place: &Place<'_>, plain: &[u8]) -> io::Result<FileHits> {
@@ -320,12 +373,6 @@ impl<M: Matcher> Sink for Collect<'_, M> {
     }
 }
 
-/// A line without its line end.
-fn trim(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
 fn has_lone_cr(plain: &[u8]) -> bool {
     plain.contains(&b'\r') && plain.windows(2).any(|pair| pair[0] == b'\r' && pair[1] != b'\n') || plain.ends_with(b"\r")
 }
@@ -364,6 +411,47 @@ fn fill(file: &mut File, buffer: &mut Vec<u8>, mut filled: usize, want: usize) -
 struct Timed<R> {
     inner: R,
     until: Instant,
+    /// Whether what came so far is UTF-8, where that is to be known.
+    utf8: Option<Utf8>,
+}
+
+/// Tells whether text that comes in pieces is UTF-8.
+#[derive(Clone, Copy, Default)]
+struct Utf8 {
+    /// A character that the end of the last piece cut.
+    cut: [u8; 4],
+    len: usize,
+    broken: bool,
+}
+
+impl Utf8 {
+    fn see(&mut self, mut piece: &[u8]) {
+        while self.len > 0 && !self.broken {
+            let Some((&byte, rest)) = piece.split_first() else { return };
+            self.cut[self.len] = byte;
+            self.len += 1;
+            piece = rest;
+            match std::str::from_utf8(&self.cut[..self.len]) {
+                Ok(_) => self.len = 0,
+                Err(error) => self.broken = error.error_len().is_some(),
+            }
+        }
+        if !self.broken
+            && let Err(error) = std::str::from_utf8(piece)
+        {
+            self.broken = error.error_len().is_some();
+            let cut = &piece[error.valid_up_to()..];
+            if !self.broken {
+                self.cut[..cut.len()].copy_from_slice(cut);
+                self.len = cut.len();
+            }
+        }
+    }
+
+    /// Also when the text ends within a character.
+    fn is_broken(self) -> bool {
+        self.broken || self.len > 0
+    }
 }
 
 impl<R: Read> Read for Timed<R> {
@@ -371,6 +459,10 @@ impl<R: Read> Read for Timed<R> {
         if Instant::now() >= self.until {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.inner.read(buffer)
+        let read = self.inner.read(buffer)?;
+        if let Some(utf8) = &mut self.utf8 {
+            utf8.see(&buffer[..read]);
+        }
+        Ok(read)
     }
 }

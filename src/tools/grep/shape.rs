@@ -41,14 +41,19 @@ pub(super) fn shape(args: &Args, tally: Tally, ending: Ending, partial: bool, en
         }
     }
     let seen = args.offset + shown;
-    let truncation = (seen < tally.total || args.offset > 0 || partial).then(|| Truncation {
+    // What `max_per_file` leaves out is no part of any page, but it was found and is counted.
+    let total = if args.output_mode == Mode::Content { tally.matches } else { tally.total };
+    let left_out = total > tally.total;
+    let truncation = (seen < tally.total || args.offset > 0 || partial || left_out).then(|| Truncation {
         shown,
-        total: tally.total,
+        total,
         at_least: partial,
         by: if full {
             "bytes"
         } else if seen >= tally.total && partial {
             "time"
+        } else if seen >= tally.total && left_out {
+            "max_per_file"
         } else {
             "limit"
         },
@@ -58,7 +63,7 @@ pub(super) fn shape(args: &Args, tally: Tally, ending: Ending, partial: bool, en
         output_mode: args.output_mode,
         engine,
         files,
-        total: tally.total,
+        total,
         at_least: partial,
         files_total: tally.files_total,
         truncation,

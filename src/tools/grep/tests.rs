@@ -119,8 +119,14 @@ fn pages_and_totals_are_exact() {
     assert_eq!(all, lines(&bed, json!({"pattern": "hit"})));
     assert_eq!(run(&bed, json!({"pattern": "hit", "limit": 21})).unwrap().truncation, None);
     let two = run(&bed, json!({"pattern": "hit", "max_per_file": 2})).unwrap();
-    assert_eq!((two.total, two.truncation.clone()), (14, None));
+    let cut = two.truncation.clone().unwrap();
+    assert_eq!((two.total, cut.shown, cut.total, cut.by, cut.next_offset), (21, 14, 21, "max_per_file", None));
     assert!(two.render().starts_with("f0\n1│hit\n3│hit\n[1 more in this file]\n"));
+    assert!(two.render().ends_with("[shown 14 of 21 matching lines; max_per_file left out the rest, a larger one or none shows it]"));
+    let cut = run(&bed, json!({"pattern": "hit", "max_per_file": 2, "limit": 4})).unwrap().truncation.unwrap();
+    assert_eq!((cut.shown, cut.total, cut.by, cut.next_offset), (4, 21, "limit", Some(4)));
+    assert_eq!(run(&bed, json!({"pattern": "hit", "max_per_file": 3})).unwrap().truncation, None);
+    assert_eq!(run(&bed, json!({"pattern": "hit", "max_per_file": 1, "output_mode": "count"})).unwrap().truncation, None);
     assert_eq!(run(&bed, json!({"pattern": "hit", "output_mode": "files", "limit": 3})).unwrap().truncation.unwrap().total, 7);
 }
 
@@ -198,4 +204,95 @@ fn names_of_other_agents() {
             .unwrap();
     assert_eq!(args, json!({"pattern": "x", "ignore_case": true, "context": 2, "limit": 5, "literal": true}));
     assert_eq!(warnings.len(), 5, "{warnings:?}");
+}
+
+#[test]
+fn what_is_no_character_is_found_as_it_is_shown() {
+    let bed = Bed::new(&[]);
+    bed.file("f", b"// caf\xe9 needle\n").file("one", b"ok\n\xe9\n");
+    for pattern in
+        ["//.*needle", r"caf.\sneedle", r"\W needle", r"//[^\n]*needle", r"caf\\xe9", r"(?<=caf)\\xe9", "^.*(?<!x)needle", r"(?<=f). n"]
+    {
+        for multiline in [false, true] {
+            let args = json!({"pattern": pattern, "path": "f", "multiline": multiline});
+            assert_eq!(lines(&bed, args), [r"f:1:// caf\xe9 needle"], "{pattern} {multiline}");
+        }
+    }
+    assert_eq!(lines(&bed, json!({"pattern": r"caf\xe9", "literal": true})).len(), 1);
+    for pattern in ["^.$", "^.+$", r"^\\xe9$"] {
+        assert!(lines(&bed, json!({"pattern": pattern, "path": "one"})).contains(&r"one:2:\xe9".to_owned()), "{pattern}");
+    }
+    assert_eq!(lines(&bed, json!({"pattern": ".", "path": "one", "invert": true})), [""; 0]);
+    assert_eq!(lines(&bed, json!({"pattern": "o", "path": "one", "invert": true})), [r"one:2:\xe9"]);
+    let found = run(&bed, json!({"pattern": "needle", "path": "f"})).unwrap();
+    assert_eq!(found.files[0].lines[0].column, Some(12));
+    // Half a pair in UTF-16, and a byte far behind the head.
+    bed.file("le", b"\xff\xfea\0\x00\xd8b\0");
+    assert_eq!(run(&bed, json!({"pattern": "a.+b", "path": "le"})).unwrap().total, 1);
+    bed.file("late", [b"fine\n".repeat(4000).as_slice(), b"caf\xe9 x\n"].concat());
+    assert_eq!(run(&bed, json!({"pattern": "caf. x", "path": "late"})).unwrap().total, 1);
+    bed.file("huge", [b"0123456789abcde\n".repeat((17 << 20) / 16).as_slice(), b"caf\xe9 x\n"].concat());
+    assert_eq!(lines(&bed, json!({"pattern": "caf. x", "path": "huge"})), [r"huge:1114113:caf\xe9 x"]);
+}
+
+#[test]
+fn the_second_engine_takes_any_bytes() {
+    let bed = Bed::new(&[("good", "fine fine\nabba\r\n"), ("nl", "c\n")]);
+    bed.file("lat", b"\xff\n").file("twice", b"\xff\xff\n").file("cafe", b"ab\xe9\n// caf\xe9 needle\n");
+    assert_eq!(lines(&bed, json!({"pattern": r"(.)\1"})), [r"cafe:2:// caf\xe9 needle", "good:2:abba", r"twice:1:\xff\xff"]);
+    assert_eq!(run(&bed, json!({"pattern": ".*(?<!x)"})).unwrap().total, 7);
+    assert_eq!(lines(&bed, json!({"pattern": "^.*(?<!x)needle"})), [r"cafe:2:// caf\xe9 needle"]);
+    // A line end is no part of a line.
+    assert_eq!(run(&bed, json!({"pattern": r"(?=c)c\s", "path": "nl"})).unwrap().total, 0);
+}
+
+#[test]
+fn a_fault_in_one_file_loses_only_that_file() {
+    #[derive(Clone)]
+    struct Faulty;
+    impl Matcher for Faulty {
+        type Captures = grep_matcher::NoCaptures;
+        type Error = grep_matcher::NoError;
+        fn find_at(&self, haystack: &[u8], _: usize) -> Result<Option<grep_matcher::Match>, Self::Error> {
+            assert!(!haystack.starts_with(b"bad"), "as a bug would");
+            Ok(Some(grep_matcher::Match::new(0, 0)))
+        }
+        fn new_captures(&self) -> Result<Self::Captures, Self::Error> {
+            Ok(grep_matcher::NoCaptures::new())
+        }
+    }
+    let bed = Bed::new(&[("a", "x\n"), ("b", "bad\n"), ("c", "x\n"), ("d/b", "bad\n"), ("e", "x\ny\n")]);
+    let args = testbed::args::<Grep>(json!({"pattern": "x"}));
+    let call = Call { base: &bed.base, spool: None, args: &args, multiline: false, until: soon() };
+    let (tally, ending) = call.search(&Faulty, &mut Vec::new()).unwrap();
+    assert_eq!((tally.matches, tally.files_total, tally.partial, ending.counts.unreadable), (4, 3, true, 2));
+    let skipped: Vec<&str> = ending.skipped.iter().map(|skipped| skipped.path.as_str()).collect();
+    assert_eq!(skipped, ["b", "d/b"]);
+    assert!(ending.skipped[0].reason.contains("a bug in grep"));
+}
+
+#[test]
+fn a_line_end_in_a_pattern_is_any_line_end() {
+    let bed = Bed::new(&[("crlf", "a\r\nb\r\n"), ("cr", "x\ra\rb\r"), ("lf", "a\nb\n")]);
+    for args in [
+        json!({"pattern": "a\nb", "literal": true}),
+        json!({"pattern": "a\nb"}),
+        json!({"pattern": r"a\nb"}),
+        json!({"pattern": r"^a$\nb", "multiline": true}),
+        json!({"pattern": r"(?<!y)a\nb"}),
+    ] {
+        assert_eq!(lines(&bed, args.clone()), ["cr:2:a", "cr:3:b", "crlf:1:a", "crlf:2:b", "lf:1:a", "lf:2:b"], "{args}");
+    }
+    assert_eq!(lines(&bed, json!({"pattern": r"a\r?\nb", "path": "crlf"})).len(), 2);
+    assert_eq!(run(&bed, json!({"pattern": "b\n", "literal": true, "path": "crlf"})).unwrap().files[0].lines[0].line, 2);
+}
+
+#[test]
+fn git_is_never_counted() {
+    let bed = Bed::new(&[(".git/HEAD", "ref: x\n"), (".gitignore", "*\n"), ("sub/.git/HEAD", "ref: x\n"), ("sub/a", "y\n")]);
+    let found = run(&bed, json!({"pattern": "ref:"})).unwrap();
+    assert_eq!(found.ignored_hits, Some(IgnoredHits { matches: 0, files: 0, at_least: false }));
+    assert_eq!(found.counts.ignored, 2);
+    assert_eq!(run(&bed, json!({"pattern": "ref:", "no_ignore": true})).unwrap().total, 0);
+    assert_eq!(run(&bed, json!({"pattern": "ref:", "path": ".git"})).unwrap().total, 1);
 }

@@ -296,6 +296,11 @@ fn folder<V: Visit>(
         if !options.hidden && name.first() == Some(&b'.') {
             continue;
         }
+        // Before the rules are asked: it is left out by itself, not by them.
+        let git = name == b".git" && !options.enter_git && !shared.root.in_git;
+        if git && !options.show_git {
+            continue;
+        }
         path.truncate(dir_len);
         path.extend_from_slice(name);
         let is_folder = kind == Kind::Folder;
@@ -306,10 +311,6 @@ fn folder<V: Visit>(
             if ignored.len() < REMEMBERED {
                 ignored.push((path[root_len..].to_vec(), kind));
             }
-            continue;
-        }
-        let git = name == b".git" && !options.enter_git && !shared.root.in_git;
-        if git && !options.show_git {
             continue;
         }
         let want = visitor.entry(&Entry { path, below: &path[root_len..], name, kind, dir });
