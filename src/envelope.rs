@@ -1,9 +1,14 @@
 //! The one answer that every tool call gives: `{success, data, error}`.
 //!
-//! An [`Envelope`] is built from a `Result<Data, Fault>` and in no other way, so a failure that has no code and a
-//! success that carries an error cannot be written. The three keys are always there, in this order.
+//! An [`Envelope`] is built from a `Result<Data, Fault>`, or from the facts of a success, so a failure that has no code and a
+//! success that carries an error cannot be written; one that came over a wire is checked for that. The three keys are always there, in
+//! this order.
 
+mod facts;
+
+use facts::Facts;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -18,11 +23,32 @@ pub type Data = Map<String, Value>;
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
     success: bool,
-    data: Value,
+    data: Facts,
     error: Option<String>,
 }
 
 impl Envelope {
+    /// The envelope of a success whose facts are written as text once, and read only if somebody looks at them.
+    ///
+    /// # Errors
+    /// A sentence: they are no object, or cannot be written.
+    pub fn written(facts: &impl Serialize) -> Result<Self, String> {
+        let text = serde_json::value::to_raw_value(facts).map_err(|error| error.to_string())?;
+        if !text.get().starts_with('{') {
+            return Err("the result is not an object".into());
+        }
+        Ok(Self { success: true, data: Facts::own(text), error: None })
+    }
+
+    /// An envelope that came over a wire, its facts still as text. The text is checked to be one line of JSON that can be read; use
+    /// [`Envelope::check`] for the rest.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the text.
+    pub fn received(success: bool, data: Box<RawValue>, error: Option<String>) -> Result<Self, String> {
+        Ok(Self { success, data: Facts::foreign(data)?, error })
+    }
+
     /// Whether the tool did what was asked. A command that ended by itself with exit code 1 is a success.
     pub fn success(&self) -> bool {
         self.success
@@ -30,7 +56,7 @@ impl Envelope {
 
     /// The facts: of the success, or what is known about the failure.
     pub fn data(&self) -> &Value {
-        &self.data
+        self.data.value()
     }
 
     /// The sentence for people, beginning with the code; `None` on success.
@@ -43,17 +69,19 @@ impl Envelope {
         if self.success {
             return None;
         }
-        self.data.get("code").and_then(|code| FaultCode::deserialize(code).ok())
+        self.data().get("code").and_then(|code| FaultCode::deserialize(code).ok())
     }
 
     /// Adds one warning to `data.warnings`: what was repaired or ignored in the call.
     pub fn warn(&mut self, warning: impl Into<String>) {
-        if let Value::Object(data) = &mut self.data {
-            let list = data.entry("warnings").or_insert_with(|| Value::Array(Vec::new()));
-            if let Value::Array(list) = list {
-                list.push(Value::String(warning.into()));
+        let warning = Value::String(warning.into());
+        self.data.change(|data| {
+            if let Value::Object(data) = data
+                && let Value::Array(list) = data.entry("warnings").or_insert_with(|| Value::Array(Vec::new()))
+            {
+                list.push(warning);
             }
-        }
+        });
     }
 
     /// Checks the shape of an envelope that came over a wire: three keys, and the two forms of the contract.
@@ -61,7 +89,10 @@ impl Envelope {
     /// # Errors
     /// A sentence that says which part of the contract is broken.
     pub fn check(&self) -> Result<(), String> {
-        let Value::Object(data) = &self.data else { return Err("data is not an object".into()) };
+        if self.success && self.error.is_none() && self.data.is_object_text() {
+            return Ok(());
+        }
+        let Value::Object(data) = self.data() else { return Err("data is not an object".into()) };
         match (self.success, &self.error) {
             (true, None) => Ok(()),
             (true, Some(_)) => Err("a success carries an error".into()),
@@ -79,7 +110,7 @@ impl Envelope {
 impl From<Result<Data, Fault>> for Envelope {
     fn from(result: Result<Data, Fault>) -> Self {
         match result {
-            Ok(data) => Self { success: true, data: Value::Object(data), error: None },
+            Ok(data) => Self { success: true, data: Value::Object(data).into(), error: None },
             Err(fault) => {
                 let error = fault.to_string();
                 let mut data = Map::new();
@@ -88,7 +119,7 @@ impl From<Result<Data, Fault>> for Envelope {
                     data.insert("hint".into(), Value::String(hint));
                 }
                 data.extend(fault.detail.data);
-                Self { success: false, data: Value::Object(data), error: Some(error) }
+                Self { success: false, data: Value::Object(data).into(), error: Some(error) }
             }
         }
     }
@@ -113,7 +144,14 @@ struct Detail {
 impl Fault {
     /// A fault with its sentence. The sentence does not repeat the code.
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
-        Self { code, detail: Box::new(Detail { message: message.into(), hint: None, data: Data::new(), text: None }) }
+        let mut message = message.into();
+        // What the standard library adds to an error of the system's for programmers.
+        while let Some(at) = message.find(" (os error ")
+            && let Some(length) = message[at..].find(')')
+        {
+            message.replace_range(at..=at + length, "");
+        }
+        Self { code, detail: Box::new(Detail { message, hint: None, data: Data::new(), text: None }) }
     }
 
     /// Says what to do next.
@@ -328,6 +366,14 @@ impl fmt::Display for FaultCode {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_fault_is_for_people() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert!(error.to_string().contains("os error"));
+        let fault = super::Fault::new(super::FaultCode::IoError, format!("a: {error}; b: {error}"));
+        assert_eq!(fault.message(), "a: No such file or directory; b: No such file or directory");
+    }
+
     use super::*;
 
     #[test]

@@ -105,6 +105,7 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
     warnings.extend(T::prepare(&mut args)?);
 
     let unknown: Vec<String> = args.keys().filter(|key| !properties.contains_key(*key)).cloned().collect();
+    let strange: Vec<String> = unknown.iter().take(5).map(|key| format!("{key:?}")).collect();
     for key in unknown {
         args.shift_remove(&key);
         let known: Vec<&str> = properties.keys().map(String::as_str).collect();
@@ -116,13 +117,20 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
     for (key, value) in &mut args {
         if let Some(schema) = properties.get(key) {
             repair(key, value, schema, &mut warnings).map_err(&invalid)?;
+            if let (Some(least), Some(number)) = (schema.get("minimum").and_then(Value::as_i64), value.as_i64())
+                && number < least.min(0)
+            {
+                return Err(invalid(format!("{key} is {number}, and should be a whole number from {least} on")));
+            }
         }
     }
     args.retain(|_, value| !value.is_null());
     if let Some(required) = schema.get("required").and_then(Value::as_array) {
         let missing: Vec<&str> = required.iter().filter_map(Value::as_str).filter(|key| !args.contains_key(*key)).collect();
         if !missing.is_empty() {
-            return Err(invalid(format!("{} needs {}", T::NAME, missing.join(" and "))).with("missing", missing));
+            // What was sent instead, most likely.
+            let sent = if strange.is_empty() { String::new() } else { format!(", and does not take {}", strange.join(" or ")) };
+            return Err(invalid(format!("{} needs {}{sent}", T::NAME, missing.join(" and "))).with("missing", missing));
         }
     }
     Ok((Value::Object(args), warnings))
@@ -161,8 +169,30 @@ fn respell(args: &mut Data, properties: &Data, warnings: &mut Vec<String>) {
 /// `invalid_arguments`, naming the argument.
 pub fn parse<T: Spec>(args: Value) -> Result<T::Args, Fault> {
     serde_json::from_value(args).map_err(|error| {
-        Fault::new(FaultCode::InvalidArguments, format!("{}: {error}", T::NAME)).hint(format!("for example {} {}", T::NAME, T::EXAMPLE))
+        Fault::new(FaultCode::InvalidArguments, format!("{}: {}", T::NAME, in_words(&error.to_string()))).hint(format!(
+            "for example {} {}",
+            T::NAME,
+            T::EXAMPLE
+        ))
     })
+}
+
+/// The reader's words for a type are Rust's.
+fn in_words(error: &str) -> String {
+    const TYPES: &[(&str, &str)] = &[
+        ("u8", "a whole number from 0 to 255"),
+        ("u16", "a whole number from 0 to 65535"),
+        ("u32", "a whole number from 0 on"),
+        ("u64", "a whole number from 0 on"),
+        ("usize", "a whole number from 0 on"),
+        ("i32", "a whole number"),
+        ("i64", "a whole number"),
+        ("f64", "a number"),
+    ];
+    match TYPES.iter().find_map(|(rust, words)| Some((error.strip_suffix(&format!("expected {rust}"))?, words))) {
+        Some((before, words)) => format!("{before}expected {words}"),
+        None => error.to_owned(),
+    }
 }
 
 /// The types that a property's schema takes.
@@ -361,7 +391,7 @@ pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = plain(name);
     known
         .iter()
-        .map(|candidate| (distance(&name, &plain(candidate)), *candidate))
+        .map(|candidate| (slips(&name, &plain(candidate)), *candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len().max(name.len()) / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
@@ -369,16 +399,28 @@ pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// Levenshtein distance; names are short.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
+    edits(a, b, false)
+}
+
+/// The same, in which two neighbours that changed places count once: what fingers do.
+fn slips(a: &str, b: &str) -> usize {
+    edits(a, b, true)
+}
+
+fn edits(a: &str, b: &str, swaps: bool) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut above: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let next = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = row[j + 1];
-            row[j + 1] = next;
+    for i in 0..a.len() {
+        let mut next = vec![i + 1];
+        for j in 0..b.len() {
+            let mut least = (row[j] + usize::from(a[i] != b[j])).min(next[j] + 1).min(row[j + 1] + 1);
+            if swaps && i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(above[j - 1] + 1);
+            }
+            next.push(least);
         }
+        above = std::mem::replace(&mut row, next);
     }
     row[b.len()]
 }

@@ -19,12 +19,24 @@ pub struct Bench<'a> {
     memory: &'a Memory,
     spool: Option<&'a OwnedFd>,
     deadline: Instant,
+    shows: bool,
 }
 
 impl<'a> Bench<'a> {
     /// A bench in a confined process.
     pub fn new(_confined: &Confined, base: &'a BaseDir, memory: &'a Memory, spool: Option<&'a OwnedFd>, time: Duration) -> Self {
-        Self { base, memory, spool, deadline: Instant::now() + time }
+        Self { base, memory, spool, deadline: Instant::now() + time, shows: true }
+    }
+
+    /// Whether somebody wants the text of a success beside its facts.
+    #[must_use]
+    pub fn showing(self, shows: bool) -> Self {
+        Self { shows, ..self }
+    }
+
+    /// See [`Bench::showing`].
+    pub fn shows(&self) -> bool {
+        self.shows
     }
 
     /// The workspace.
@@ -136,7 +148,11 @@ impl Memory {
     /// Where this content differs from the one that a tool last saw at this path, when the lines of that are still known.
     pub fn change(&self, path: &RelPath, now: &[u8]) -> Option<Change> {
         let known = self.known.borrow();
-        known.get(&path.to_string())?.outline.as_ref()?.change(&Outline::of(now))
+        let seen = known.get(&path.to_string())?;
+        match &seen.outline {
+            Some(outline) => outline.change(&Outline::of(now)),
+            None => seen.hash?.ask_content(Outline::of)?.change(&Outline::of(now)),
+        }
     }
 
     /// Remembers what a file holds now (or that it is gone).
@@ -152,16 +168,20 @@ impl Memory {
     /// Remembers a content that a tool has just written, under the path it was written by and under the file's other names, as far as
     /// anything is known of them.
     pub fn note_written(&self, done: &Replaced, content: &[u8]) {
-        let outline = Outline::of(content);
+        // A content that is itself remembered is asked for its lines when they are needed, which is hardly ever.
+        let outline = done.hash.ask_content(|_| ()).is_none().then(|| Outline::of(content));
         for name in done.names.iter().filter(|name| **name != done.canonical && self.known(name).is_some()) {
-            self.note_lines(name, done.hash, Some(outline.clone()));
+            self.note_lines(name, done.hash, outline.clone());
         }
-        self.note_lines(&done.canonical, done.hash, Some(outline));
+        self.note_lines(&done.canonical, done.hash, outline);
     }
 
     fn note_seen(&self, seen: Seen) {
-        self.learn(std::slice::from_ref(&seen));
-        self.news.borrow_mut().push(seen);
+        // What is known already is no news.
+        if self.known.borrow().get(&seen.path) != Some(&seen) {
+            self.learn(std::slice::from_ref(&seen));
+            self.news.borrow_mut().push(seen);
+        }
     }
 
     /// Carries what is known of a file, or of all files of a folder, over to its new path.

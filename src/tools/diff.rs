@@ -16,6 +16,9 @@ const WIDTH: usize = 400;
 /// Lines on both sides together, beyond which the changed middle is taken as replaced whole.
 const COMPARED: usize = 20_000;
 
+/// Lines that are shown before and after a change.
+const CONTEXT: usize = 3;
+
 /// The difference of two contents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
@@ -52,8 +55,36 @@ pub fn lines(bytes: &[u8]) -> Vec<&[u8]> {
     found
 }
 
+/// How many bytes two contents have in common from the beginning on.
+fn same_beginning(one: &[u8], other: &[u8]) -> usize {
+    const STEP: usize = 256;
+    let steps = one.chunks_exact(STEP).zip(other.chunks_exact(STEP)).take_while(|(one, other)| one == other).count();
+    let same = steps * STEP;
+    same + one[same..].iter().zip(&other[same..]).take_while(|(one, other)| one == other).count()
+}
+
+/// The same from the end on.
+fn same_end(one: &[u8], other: &[u8]) -> usize {
+    const STEP: usize = 256;
+    let steps = one.rchunks_exact(STEP).zip(other.rchunks_exact(STEP)).take_while(|(one, other)| one == other).count();
+    let same = steps * STEP;
+    let (one, other) = (&one[..one.len() - same], &other[..other.len() - same]);
+    same + one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
+}
+
 /// Compares two contents by lines.
 pub fn unified(old: &[u8], new: &[u8]) -> Diff {
+    // What is the same at both ends is not taken apart, but for the lines that are shown round the change.
+    let same = &old[..same_beginning(old, new)];
+    let begins = memchr::memrchr(b'\n', same).map_or(0, |at| at + 1);
+    let head = memchr::memrchr_iter(b'\n', &same[..begins]).nth(CONTEXT + 1).map_or(0, |at| at + 1);
+    let same = &old[old.len() - same_end(&old[begins..], &new[begins..])..];
+    let tail = memchr::memchr_iter(b'\n', same).nth(CONTEXT + 1).map_or(0, |at| same.len() - at - 1);
+    compare(&old[head..old.len() - tail], &new[head..new.len() - tail], memchr::memchr_iter(b'\n', &old[..head]).count())
+}
+
+/// The same, of contents that have so many lines in common before them.
+fn compare(old: &[u8], new: &[u8], skipped: usize) -> Diff {
     let (old, new) = (lines(old), lines(new));
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
@@ -76,12 +107,12 @@ pub fn unified(old: &[u8], new: &[u8]) -> Diff {
 
     let mut diff = Diff::default();
     let mut out = Vec::new();
-    for hunk in group_diff_ops(ops, 3) {
+    for hunk in group_diff_ops(ops, CONTEXT) {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
         let span = |start: usize, end: usize| match end - start {
-            0 => format!("{start},0"),
-            1 => format!("{}", start + 1),
-            len => format!("{},{len}", start + 1),
+            0 => format!("{},0", skipped + start),
+            1 => format!("{}", skipped + start + 1),
+            len => format!("{},{len}", skipped + start + 1),
         };
         out.push(format!(
             "@@ -{} +{} @@",
@@ -141,6 +172,18 @@ fn show(out: &mut Vec<String>, sign: char, line: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(crate::property_tests::cases(1000))]
+
+        /// What is left out at both ends is in no diff.
+        #[test]
+        fn the_ends_that_are_the_same_change_nothing(head in "[ab\n]{0,600}", one in "[ab\n]{0,12}", other in "[ab\n]{0,12}", tail in "[ab\n]{0,600}") {
+            let (old, new) = (format!("{head}{one}{tail}"), format!("{head}{other}{tail}"));
+            prop_assert_eq!(unified(old.as_bytes(), new.as_bytes()), compare(old.as_bytes(), new.as_bytes(), 0));
+        }
+    }
 
     #[test]
     fn hunks_have_the_right_numbers() {

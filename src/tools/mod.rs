@@ -27,6 +27,7 @@ pub mod sandbox_bash;
 pub mod shell_state;
 pub mod skill_reader;
 mod source;
+pub mod special;
 #[cfg(test)]
 mod testbed;
 #[cfg(test)]
@@ -69,7 +70,7 @@ pub static TOOLS: &[&dyn AnyTool] = &[
 ];
 
 /// Entries that the session itself calls; they run in jails like the others and are offered to nobody.
-pub static INTERNAL: &[&dyn AnyTool] = &[&guard::GUARD, &skill_reader::SKILL_READER];
+pub static INTERNAL: &[&dyn AnyTool] = &[&guard::GUARD, &skill_reader::SKILL_READER, &special::SPECIAL_FILES];
 
 /// What every tool declares of itself.
 pub trait Spec: Send + Sync + 'static {
@@ -208,9 +209,14 @@ impl Answer {
     /// The answer of a call that did its work.
     pub fn done(data: &(impl Serialize + Render)) -> Self {
         let text = data.render();
-        match serde_json::to_value(data) {
-            Ok(Value::Object(facts)) => Self { envelope: Envelope::from(Ok(facts)), text },
-            _ => Self::failed(Fault::new(FaultCode::Internal, "the result is not an object")),
+        Self::shown(data, text)
+    }
+
+    /// The same, with a text that has been rendered, or is not wanted.
+    fn shown(data: &impl Serialize, text: String) -> Self {
+        match Envelope::written(data) {
+            Ok(envelope) => Self { envelope, text },
+            Err(why) => Self::failed(Fault::new(FaultCode::Internal, why)),
         }
     }
 
@@ -376,7 +382,8 @@ impl<T: Tool> AnyTool for InJail<T> {
 
     fn work(&self) -> Work {
         Work::Jail(|bench, args| {
-            let result = args::parse::<T>(args).and_then(|args| T::run(bench, args)).map(|data| Answer::done(&data));
+            let show = |data: T::Data| Answer::shown(&data, if bench.shows() { data.render() } else { String::new() });
+            let result = args::parse::<T>(args).and_then(|args| T::run(bench, args)).map(show);
             Answer::from_parts(result, Vec::new())
         })
     }

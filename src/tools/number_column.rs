@@ -1,11 +1,21 @@
 //! The number column that `read` shows before each line, and that `edit` recognises where it was pasted.
 
+use std::fmt::Write as _;
+
 /// Stands between the line number and the line. It is no blank and hardly ever begins a line, so that a tab after it is a tab of the line.
 pub const SEPARATOR: char = '│';
 
 /// One line as `read` shows it: the number, right-aligned to `width` columns, the separator, the line.
 pub fn show(number: u64, width: usize, line: &str) -> String {
-    format!("{number:>width$}{SEPARATOR}{line}")
+    let mut out = String::new();
+    push(&mut out, number, width);
+    out.push_str(line);
+    out
+}
+
+/// What stands before a line.
+pub fn push(out: &mut String, number: u64, width: usize) {
+    let _ = write!(out, "{number:>width$}{SEPARATOR}");
 }
 
 /// The number and the rest of a line that was copied with its number column; `None` for any other line.

@@ -19,7 +19,7 @@ pub(crate) struct Truncation {
     /// Whether `total` is only a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) at_least: bool,
-    /// Why: `limit`, `bytes` or `time`.
+    /// Why: `limit`, `bytes`, `time` or `max_per_file`.
     pub(crate) by: &'static str,
     /// The `offset` with which the next call goes on; absent when there is nothing to go on to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +33,7 @@ impl Truncation {
         let why = match self.by {
             "time" => "; time was up before everything was seen",
             "bytes" => "; the text was long",
+            "max_per_file" => "; max_per_file left out the rest, a larger one or none shows it",
             _ => "",
         };
         let more = self.next_offset.map(|offset| format!("; offset {offset} shows more")).unwrap_or_default();

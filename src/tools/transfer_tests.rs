@@ -43,6 +43,7 @@ fn a_copy_overwrites_only_when_asked_and_only_files() {
         fs::write(ws.at("a"), "a").unwrap();
         fs::write(ws.at("b"), "b").unwrap();
         fs::create_dir(ws.at("d")).unwrap();
+        std::os::unix::fs::symlink("nowhere", ws.at("l")).unwrap();
         ws.confined(Access::Change, |desk| {
             assert_eq!(desk.refused("copy", json!({"source": "a", "destination": "b"})), FaultCode::AlreadyExists);
             assert_eq!(desk.refused("copy", json!({"source": "a", "destination": "a", "overwrite": true})), FaultCode::NoChange);
@@ -53,12 +54,21 @@ fn a_copy_overwrites_only_when_asked_and_only_files() {
             fs::hard_link(ws.at("b"), ws.at("b2")).unwrap();
             fs::write(ws.at("a"), "new").unwrap();
             assert_eq!(desk.refused("copy", json!({"source": "a", "destination": "b", "overwrite": true})), FaultCode::HardLinked);
+            // A link has the name as well, wherever it leads.
+            assert_eq!(desk.refused("copy", json!({"source": "a", "destination": "l"})), FaultCode::AlreadyExists);
+            assert!(!fs::exists(ws.at("nowhere")).unwrap());
             // A folder onto a folder fills it up.
             desk.done("mkdir", json!({"path": "e"}));
             fs::write(ws.at("e/x"), "x").unwrap();
             fs::write(ws.at("d/y"), "y").unwrap();
             desk.done("copy", json!({"source": "e", "destination": "d", "overwrite": true}));
             assert_eq!((ws.bytes("d/x"), ws.bytes("d/y")), (b"x".to_vec(), b"y".to_vec()));
+            // What stops on the way says how far it came.
+            desk.done("mkdir", json!({"path": "e/z"}));
+            fs::write(ws.at("d/z"), "a file").unwrap();
+            let envelope = desk.call("copy", json!({"source": "e", "destination": "d", "overwrite": true}));
+            let data = envelope.data();
+            assert_eq!((&data["code"], &data["incomplete"], &data["files_copied"]), (&json!("already_exists"), &json!("d"), &json!(1)));
         });
     });
 }

@@ -133,7 +133,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
 fn what_is_missing_or_wrong_is_said() {
     assert_eq!(bad(json!({})).message(), "probe needs path");
     assert_eq!(bad(json!(null)).message(), "probe needs path");
-    assert_eq!(bad(json!({"paht": "a"})).message(), "probe needs path");
+    assert_eq!(bad(json!({"paht": "a"})).message(), "probe needs path, and does not take \"paht\"");
     assert_eq!(bad(json!([1])).message(), "the arguments are not an object");
     assert_eq!(bad(json!({"path": {"a": 1}})).message(), "path is an object, and should be string");
     assert_eq!(bad(json!({"path": 1.5})).message(), "path is a number, and should be string");

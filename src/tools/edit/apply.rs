@@ -5,6 +5,7 @@ use super::call::{self, Args};
 use super::patch::{self, Operation};
 use super::plan::{Options, Replacement, Verdict, plan};
 use super::{Action, Edited, FileDone};
+use crate::clip::counted;
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::tools::bench::Bench;
 use crate::tools::diff;
@@ -70,19 +71,20 @@ fn single(
         }
         let plan = plan(&loaded.bytes, edits, options)?;
         let write = ReplaceOptions { expect: Expect::Content(loaded.hash), create_dirs: false, executable: None };
-        let (canonical, warnings) = if dry_run {
-            (bench.base().rehearse(path, &write)?.canonical, Vec::new())
+        let (canonical, warnings, hash) = if dry_run {
+            (bench.base().rehearse(path, &write)?.canonical, Vec::new(), None)
         } else {
             match bench.base().replace_known(path, Some(&loaded.bytes), &plan.bytes, &write) {
                 Ok(done) => {
                     bench.memory().note_written(&done, &plan.bytes);
-                    (done.canonical, done.notices)
+                    (done.canonical, done.notices, Some(done.hash))
                 }
                 Err(fault) if fault.code() == FaultCode::StaleFile && wanted.is_none() => continue,
                 Err(fault) => return Err(fault),
             }
         };
-        return Ok((done(&canonical, Action::Edited, &loaded.bytes, &plan.bytes, plan.verdicts), warnings));
+        let hash = hash.unwrap_or_else(|| Hash::of(&plan.bytes));
+        return Ok((done(&canonical, Action::Edited, &loaded.bytes, (&plan.bytes, Some(hash)), plan.verdicts), warnings));
     }
     Err(Fault::new(FaultCode::Busy, format!("{path} kept changing while it was edited")).hint("try again"))
 }
@@ -110,7 +112,8 @@ fn check_fresh(bench: &Bench<'_>, path: &RelPath, loaded: &Loaded, wanted: Optio
         .with("mtime", loaded.meta.mtime()))
 }
 
-fn done(path: &RelPath, action: Action, old: &[u8], new: &[u8], edits: Vec<Verdict>) -> FileDone {
+/// `hash`: that of the new content; none is left of what was deleted.
+fn done(path: &RelPath, action: Action, old: &[u8], (new, hash): (&[u8], Option<Hash>), edits: Vec<Verdict>) -> FileDone {
     let (before, after) = (detect_whole(old), detect_whole(new));
     // A diff of UTF-16 is one of its text.
     fn text(bytes: &[u8], encoding: Encoding) -> Cow<'_, [u8]> {
@@ -123,7 +126,7 @@ fn done(path: &RelPath, action: Action, old: &[u8], new: &[u8], edits: Vec<Verdi
         moved_from: None,
         edits,
         bytes: new.len() as u64,
-        hash: (action != Action::Deleted).then(|| Hash::of(new)),
+        hash,
         encoding: if action == Action::Deleted { before } else { after },
         added_lines: diff.added,
         removed_lines: diff.removed,
@@ -210,7 +213,7 @@ fn prepare(bench: &Bench<'_>, operation: &Operation, wanted: Option<Hash>, optio
             match bench.base().lstat(&path) {
                 // Not what was asked for, but nothing is lost by it: an empty file is filled.
                 Ok(meta) if meta.is_file() && meta.len() == 0 => {
-                    let file = done(&path, Action::Edited, b"", content.as_bytes(), Vec::new());
+                    let file = done(&path, Action::Edited, b"", (content.as_bytes(), Some(Hash::of(content.as_bytes()))), Vec::new());
                     return Ok(Prepared { steps: vec![Step::Write { path, old: Vec::new(), new: content.clone().into_bytes() }], file });
                 }
                 Ok(_) => {
@@ -221,13 +224,16 @@ fn prepare(bench: &Bench<'_>, operation: &Operation, wanted: Option<Hash>, optio
                 Err(fault) => return Err(fault),
             }
             let new = content.clone().into_bytes();
-            let file = done(&path, Action::Created, b"", &new, Vec::new());
+            let file = done(&path, Action::Created, b"", (&new, Some(Hash::of(&new))), Vec::new());
             Ok(Prepared { steps: vec![Step::Create { path, new, executable: false }], file })
         }
-        Operation::Delete { .. } => {
+        Operation::Delete { lines, .. } => {
             let loaded = load(bench, &path)?;
             check_fresh(bench, &path, &loaded, wanted)?;
-            let file = done(&path, Action::Deleted, &loaded.bytes, b"", Vec::new());
+            if let Some(lines) = lines {
+                shows_all(&path, &loaded.bytes, lines, options)?;
+            }
+            let file = done(&path, Action::Deleted, &loaded.bytes, (b"", None), Vec::new());
             let executable = loaded.meta.mode() & 0o111 != 0;
             Ok(Prepared { steps: vec![Step::Remove { path, old: loaded.bytes, executable }], file })
         }
@@ -241,7 +247,7 @@ fn prepare(bench: &Bench<'_>, operation: &Operation, wanted: Option<Hash>, optio
                 (Some(plan.bytes), plan.verdicts)
             };
             let after = new.as_deref().unwrap_or(&loaded.bytes);
-            let mut file = done(&loaded.canonical, Action::Edited, &loaded.bytes, after, verdicts);
+            let mut file = done(&loaded.canonical, Action::Edited, &loaded.bytes, (after, Some(Hash::of(after))), verdicts);
             let mut steps = Vec::new();
             let mut at = path.clone();
             if let Some(to) = to {
@@ -263,6 +269,21 @@ fn prepare(bench: &Bench<'_>, operation: &Operation, wanted: Option<Hash>, optio
             Ok(Prepared { steps, file })
         }
     }
+}
+
+/// A diff that removes a file shows the whole of it: what it does not show is not what it was made for.
+fn shows_all(path: &RelPath, bytes: &[u8], lines: &[Replacement], options: Options) -> Result<(), Fault> {
+    let left = match lines {
+        [] => bytes.to_vec(),
+        lines => plan(bytes, lines, options)?.bytes,
+    };
+    let text = to_plain(&left[detect_whole(&left).bom().len()..], detect_whole(bytes));
+    if matches!(&*text, b"" | b"\n" | b"\r\n") {
+        return Ok(());
+    }
+    let count = text.split_inclusive(|byte| *byte == b'\n').count();
+    Err(Fault::new(FaultCode::NoMatch, format!("the diff removes {path}, which has {} that it does not show", counted(count as u64, "line")))
+        .hint("a diff that removes a file has all of its lines with - before them; an apply_patch block with *** Delete File: removes it as it is"))
 }
 
 fn writing(expect: Expect) -> ReplaceOptions {

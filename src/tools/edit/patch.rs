@@ -11,15 +11,15 @@ pub(super) enum Operation {
     Update { path: String, to: Option<String>, edits: Vec<Replacement> },
     /// Makes it.
     Add { path: String, content: String },
-    /// Removes it.
-    Delete { path: String },
+    /// Removes it. `lines`: where the patch shows what was in it, edits that have to leave nothing.
+    Delete { path: String, lines: Option<Vec<Replacement>> },
 }
 
 impl Operation {
     /// The file.
     pub(super) fn path(&self) -> &str {
         match self {
-            Self::Update { path, .. } | Self::Add { path, .. } | Self::Delete { path } => path,
+            Self::Update { path, .. } | Self::Add { path, .. } | Self::Delete { path, .. } => path,
         }
     }
 }
@@ -161,7 +161,7 @@ fn apply_patch(lines: &[&str]) -> Result<Vec<Operation>, Fault> {
         }
         let name = |prefix: &str| line.strip_prefix(prefix).map(|path| path.trim().to_owned());
         if let Some(path) = name("*** Delete File:") {
-            operations.push(Operation::Delete { path });
+            operations.push(Operation::Delete { path, lines: None });
         } else if let Some(path) = name("*** Add File:") {
             let mut content = String::new();
             while at < lines.len() && !header(lines[at]) {
@@ -328,7 +328,11 @@ impl Headers {
         if null(&self.new)
             && let Some(old) = self.old.as_deref()
         {
-            return Ok(Operation::Delete { path: clean(old) });
+            if hunks.iter().any(|hunk| !hunk.new.is_empty()) {
+                return Err(invalid(line, "a file that is removed has lines that are there afterwards"));
+            }
+            let lines = hunks.into_iter().map(Hunk::finish).collect::<Result<Vec<_>, _>>()?;
+            return Ok(Operation::Delete { path: clean(old), lines: Some(lines) });
         }
         let edits = hunks.into_iter().map(Hunk::finish).collect::<Result<Vec<_>, _>>()?;
         let (old, new) = (self.from.or(self.old.as_deref().map(clean)), self.to.or(self.new.as_deref().map(clean)));
@@ -379,6 +383,11 @@ fn unified(lines: &[&str], path: Option<&str>) -> Result<Vec<Operation>, Fault> 
             headers.get_or_insert_with(Headers::default).from = Some(name.to_owned());
         } else if let Some(name) = line.strip_prefix("rename to ") {
             headers.get_or_insert_with(Headers::default).to = Some(name.to_owned());
+        } else if line.starts_with("old mode ") || line.starts_with("new mode ") {
+            return Err(invalid(at + 1, "a change of mode cannot be applied")
+                .hint("chmod, by sandbox_bash, changes the mode; leave these lines out"));
+        } else if line.trim_start().starts_with("```") {
+            // The fence of what the patch was quoted in.
         } else if line.starts_with("Binary files ") || line.starts_with("GIT binary patch") {
             return Err(invalid(at + 1, "a binary patch cannot be applied"));
         } else if let Some(numbers) = line.strip_prefix("@@") {

@@ -166,6 +166,37 @@ fn links_modes_and_the_outside_are_left_as_they_are() {
 const PY: &str = "import os\n\ndef f():\n    pass\n\ndef g():\n    pass\n";
 
 #[test]
+fn a_diff_removes_what_it_shows_and_nothing_else() {
+    own_process(|| {
+        let ws = Workspace::new();
+        let diff = |name: &str, hunks: &str| json!({"patch": format!("--- a/{name}\n+++ /dev/null\n{hunks}")});
+        ws.confined(Access::Change, |desk| {
+            for (content, hunks, gone) in [
+                ("a\nb\n", "@@ -1,2 +0,0 @@\n-a\n-b\n", true),
+                ("a\r\nb\r\n", "@@ -1,2 +0,0 @@\n-a\n-b\n", true),
+                ("a\nb", "@@ -1,2 +0,0 @@\n-a\n-b\n\\ No newline at end of file\n", true),
+                ("a\nb", "@@ -1,2 +0,0 @@\n-a\n-b\n", true),
+                ("", "", true),
+                ("precious\n", "@@ -1,1 +0,0 @@\n-old line\n", false),
+                ("a\nb\nc\nd\n", "@@ -1,3 +0,0 @@\n-a\n-b\n-c\n", false),
+                ("a\nb\n", "@@ -2,1 +0,0 @@\n-b\n", false),
+                ("a\n", "", false),
+            ] {
+                fs::write(ws.at("f"), content).unwrap();
+                let envelope = desk.call("edit", diff("f", hunks));
+                assert_eq!(envelope.success(), gone, "{content:?} {hunks:?}: {envelope:?}");
+                assert_eq!(fs::exists(ws.at("f")).unwrap(), !gone, "{content:?} {hunks:?}");
+                if !gone {
+                    assert_eq!(envelope.data()["code"], "no_match", "{content:?} {hunks:?}: {envelope:?}");
+                    assert_eq!(ws.bytes("f"), content.as_bytes());
+                }
+                desk.memory.note(&RelPath::from_relative("f"), None);
+            }
+        });
+    });
+}
+
+#[test]
 fn patches_go_by_the_same_engine() {
     own_process(|| {
         // T36.

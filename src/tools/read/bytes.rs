@@ -2,13 +2,12 @@
 
 use super::splitter::RawLine;
 use super::stream::{self, Scan};
-use super::{Args, Content, LIMIT, Picture, Text, fill, mode, picture, shape};
+use super::{Args, Content, LIMIT, Picture, Text, mode, picture, shape};
 use crate::envelope::{Fault, FaultCode};
 use crate::tools::source::Source;
 use crate::tools::{clock, page};
 use crate::workspace::Hash;
 use crate::workspace::decode::{self, Encoding};
-use sha2::{Digest, Sha256};
 use std::io::{Read as _, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 
@@ -29,7 +28,7 @@ pub(super) fn hex(mut source: Source, args: &Args) -> Result<Text, Fault> {
     let lines = args.limit.unwrap_or(LIMIT).min(most).min(total.saturating_sub(first - 1));
     let mut bytes = vec![0; usize::try_from(lines * ROW).unwrap_or(0)];
     source.file.seek(SeekFrom::Start((first - 1).saturating_mul(ROW))).map_err(|error| stream::io_fault(&error))?;
-    let filled = fill(&mut source, &mut bytes)?;
+    let filled = stream::fill(&mut source.file, &mut bytes)?;
     let rows: Vec<String> =
         bytes[..filled].chunks(16).enumerate().map(|(index, row)| hex_row((first - 1 + index as u64) * ROW, row)).collect();
     let hash = if size <= stream::SCANNED { hash_of(&mut source)? } else { None };
@@ -67,15 +66,7 @@ fn hex_row(at: u64, row: &[u8]) -> String {
 }
 
 fn hash_of(source: &mut Source) -> Result<Option<Hash>, Fault> {
-    let mut digest = Sha256::new();
-    source.file.seek(SeekFrom::Start(0)).map_err(|error| stream::io_fault(&error))?;
-    let mut piece = vec![0; 64 * 1024];
-    loop {
-        match fill(source, &mut piece)? {
-            0 => return Ok(Some(Hash::from_digest(digest))),
-            length => digest.update(&piece[..length]),
-        }
-    }
+    source.file.seek(SeekFrom::Start(0)).and_then(|_| Hash::of_reader(&source.file)).map(Some).map_err(|error| stream::io_fault(&error))
 }
 
 /// A picture; else the fault of a file that is no text.

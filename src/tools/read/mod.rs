@@ -18,7 +18,7 @@ use crate::workspace::outline::Outline;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use splitter::{RawLine, Window};
-use std::io::Read as _;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 use stream::Scan;
@@ -102,9 +102,9 @@ pub struct Text {
     long_lines: Vec<LongLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     truncation: Option<Truncation>,
-    /// The lines of `text` without line ends, for the rendering.
+    /// Where in `text` each line is, without its line end, for the rendering.
     #[serde(skip)]
-    rows: Vec<String>,
+    rows: Vec<Range<usize>>,
     /// What is remembered of all lines of the file.
     #[serde(skip)]
     outline: Option<Outline>,
@@ -188,7 +188,7 @@ impl Tool for Read {
         let until = walk::until(bench.deadline());
         let source =
             source::open(bench.base(), bench.spool(), &args.path).map_err(|fault| match (fault.code(), bench.base().rel(&args.path)) {
-                (FaultCode::NotFound, Ok(path)) if source::spool_name(&args.path).is_none() => {
+                (FaultCode::NotFound, Ok(path)) if source::spool_name(&args.path).is_none() && bench.base().lstat(&path).is_err() => {
                     with_near(fault, near::near(bench.base(), &path, until))
                 }
                 _ => fault,
@@ -220,7 +220,7 @@ fn read(mut source: Source, args: &Args, until: Instant) -> Result<Content, Faul
         return Err(Fault::new(FaultCode::InvalidArguments, "limit is at least 1"));
     }
     let mut head = vec![0; HEAD];
-    let length = fill(&mut source, &mut head)?;
+    let length = stream::fill(&mut source.file, &mut head)?;
     head.truncate(length);
     if args.format == Format::Hex {
         return bytes::hex(source, args).map(|text| Content::Text(Box::new(text)));
@@ -229,23 +229,10 @@ fn read(mut source: Source, args: &Args, until: Instant) -> Result<Content, Faul
         return bytes::binary(source, &head, args);
     }
     let encoding = if length < HEAD { decode::detect_whole(&head) } else { decode::detect(&head) };
-    text(source, encoding, args, until).map(|text| Content::Text(Box::new(text)))
+    text(source, &head, encoding, args, until).map(|text| Content::Text(Box::new(text)))
 }
 
-fn fill(source: &mut Source, buffer: &mut [u8]) -> Result<usize, Fault> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match source.file.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(stream::io_fault(&error)),
-        }
-    }
-    Ok(filled)
-}
-
-fn text(mut source: Source, encoding: Encoding, args: &Args, until: Instant) -> Result<Text, Fault> {
+fn text(mut source: Source, head: &[u8], encoding: Encoding, args: &Args, until: Instant) -> Result<Text, Fault> {
     let size = source.meta.len();
     let limit = args.limit.unwrap_or(LIMIT);
     let column = args.column_offset;
@@ -254,12 +241,12 @@ fn text(mut source: Source, encoding: Encoding, args: &Args, until: Instant) -> 
     let file = &mut source.file;
     let (scan, first_line) = if offset >= 0 {
         let first = offset.unsigned_abs().max(1);
-        (stream::scan(file, size, encoding, window(first, limit), until)?, first.cast_signed())
+        (stream::scan(file, Some(head), size, encoding, window(first, limit), until)?, first.cast_signed())
     } else if size <= stream::SCANNED {
         // How many lines there are is only known at the end: one pass counts, one reads.
-        let total = stream::scan(file, size, encoding, window(1, 0), until)?.total;
+        let total = stream::scan(file, Some(head), size, encoding, window(1, 0), until)?.total;
         let first = total.saturating_sub(offset.unsigned_abs()) + 1;
-        (stream::scan(file, size, encoding, window(first, limit), until)?, first.cast_signed())
+        (stream::scan(file, None, size, encoding, window(first, limit), until)?, first.cast_signed())
     } else if encoding.is_utf16() {
         return Err(Fault::new(FaultCode::TooLarge, format!("{} is too large to count UTF-16 lines from its end", source.shown))
             .hint("a positive offset works")
@@ -275,11 +262,13 @@ fn text(mut source: Source, encoding: Encoding, args: &Args, until: Instant) -> 
 fn shape(source: &Source, args: &Args, scan: Scan, first_line: i64) -> Text {
     let Scan { lines, total, whole, eols, ended, encoding, hash, outline, full } = scan;
     let shown_as = if encoding.is_utf16() { Encoding::Utf8 } else { encoding };
-    let mut text = String::new();
+    let mut text = String::with_capacity(lines.iter().map(|line| line.bytes.len() + line.eol.len()).sum());
     let mut rows = Vec::with_capacity(lines.len());
     let mut long_lines = Vec::new();
     for (index, RawLine { bytes, before, after, eol }) in lines.into_iter().enumerate() {
-        let row = decode::decode(&bytes, shown_as).into_owned();
+        let begins = text.len();
+        text.push_str(&decode::decode(&bytes, shown_as));
+        rows.push(begins..text.len());
         if after > 0 || before > 0 {
             long_lines.push(LongLine {
                 line: first_line.saturating_add_unsigned(index as u64),
@@ -288,9 +277,7 @@ fn shape(source: &Source, args: &Args, scan: Scan, first_line: i64) -> Text {
                 next_column_offset: (after > 0).then_some(args.column_offset.saturating_add(splitter::LINE)),
             });
         }
-        text.push_str(&row);
         text.push_str(std::str::from_utf8(eol).unwrap_or_default());
-        rows.push(row);
     }
     let shown = rows.len() as u64;
     let last_line = first_line.saturating_add_unsigned(shown) - 1;

@@ -22,7 +22,7 @@ impl Render for Picture {
 
 impl Render for Text {
     fn render(&self) -> String {
-        let mut out = String::new();
+        let mut out = String::with_capacity(self.text.len() + 8 * self.rows.len() + 100);
         let total = if self.at_least { format!("at least {} lines", self.total_lines) } else { counted(self.total_lines, "line", "lines") };
         if self.rows.is_empty() {
             return if self.total_bytes == 0 {
@@ -39,20 +39,19 @@ impl Render for Text {
             }
             let number = self.first_line.saturating_add_unsigned(index as u64);
             let long = self.long_lines.iter().find(|long| long.line == number);
-            let mut line = String::new();
-            if let Some(long) = long.filter(|long| long.bytes_before > 0) {
-                let _ = write!(line, "[{} bytes before]…", long.bytes_before);
-            }
-            line.push_str(row);
-            if let Some((long, next)) = long.and_then(|long| Some((long, long.next_column_offset?))) {
-                let _ = write!(line, "…[+{} bytes; column_offset {next} shows more]", long.bytes_after);
-            }
             match u64::try_from(number) {
-                Ok(number) if numbered => out.push_str(&number_column::show(number, width, &line)),
+                Ok(number) if numbered => number_column::push(&mut out, number, width),
                 _ if numbered => {
-                    let _ = write!(out, "{number:>width$}{}{line}", number_column::SEPARATOR);
+                    let _ = write!(out, "{number:>width$}{}", number_column::SEPARATOR);
                 }
-                _ => out.push_str(&line),
+                _ => {}
+            }
+            if let Some(long) = long.filter(|long| long.bytes_before > 0) {
+                let _ = write!(out, "[{} bytes before]…", long.bytes_before);
+            }
+            out.push_str(&self.text[row.clone()]);
+            if let Some((long, next)) = long.and_then(|long| Some((long, long.next_column_offset?))) {
+                let _ = write!(out, "…[+{} bytes; column_offset {next} shows more]", long.bytes_after);
             }
         }
         if self.format == Format::Raw && self.final_newline == Some(true) && self.truncation.is_none() {

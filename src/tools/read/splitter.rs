@@ -96,27 +96,28 @@ impl Splitter {
             }
         }
         while let Some(at) = memchr::memchr2(b'\n', b'\r', text) {
-            self.append(&text[..at]);
-            let rest = &text[at..];
-            text = match rest {
-                [b'\n', rest @ ..] => {
-                    self.finish(b"\n");
-                    rest
-                }
-                [b'\r', b'\n', rest @ ..] => {
-                    self.finish(b"\r\n");
-                    rest
-                }
-                [b'\r'] => {
+            let eol: &'static [u8] = match &text[at..] {
+                [b'\n', ..] => b"\n",
+                [_, b'\n', ..] => b"\r\n",
+                [_] => {
+                    self.append(&text[..at]);
                     self.pending_cr = true;
                     return;
                 }
-                [_, rest @ ..] => {
-                    self.finish(b"\r");
-                    rest
-                }
-                [] => &[],
+                _ => b"\r",
             };
+            let (line, rest) = text.split_at(at + eol.len());
+            if self.length == 0 {
+                if let Some(outline) = &mut self.outline {
+                    outline.whole_line(line);
+                }
+                self.show(&line[..at]);
+                self.close(eol);
+            } else {
+                self.append(&line[..at]);
+                self.finish(eol);
+            }
+            text = rest;
         }
         self.append(text);
     }
@@ -169,6 +170,11 @@ impl Splitter {
         if let Some(outline) = &mut self.outline {
             outline.feed(text);
         }
+        self.show(text);
+    }
+
+    /// Keeps what is shown of a piece of the current line.
+    fn show(&mut self, text: &[u8]) {
         if !self.in_window() {
             return;
         }
@@ -200,10 +206,14 @@ impl Splitter {
     }
 
     fn finish(&mut self, eol: &'static [u8]) {
-        self.eols.add(eol);
         if let Some(outline) = &mut self.outline {
             outline.end_line(eol);
         }
+        self.close(eol);
+    }
+
+    fn close(&mut self, eol: &'static [u8]) {
+        self.eols.add(eol);
         self.ended = !eol.is_empty();
         if self.in_window() {
             let mut line = std::mem::take(&mut self.current);

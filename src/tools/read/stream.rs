@@ -1,10 +1,12 @@
 //! A window of lines out of a file that may be of any size: memory is the window and one piece of the file.
 
+use super::HEAD;
 use super::splitter::{RawLine, Splitter, Window};
 use crate::envelope::{Fault, FaultCode};
 use crate::workspace::Hash;
 use crate::workspace::decode::{self, Encoding, EolCount};
 use crate::workspace::outline::{Outline, Outliner};
+use crate::workspace::recent::{self, Recent};
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
 use sha2::{Digest, Sha256};
@@ -39,27 +41,59 @@ pub(super) struct Scan {
     pub(super) full: bool,
 }
 
-/// Reads a window from the beginning of a file on. `encoding` is by its first bytes.
+/// Reads a window from the beginning of a file on. `encoding` is by its first bytes. `head`: the first bytes, which have just been read:
+/// all of them where there are fewer than [`HEAD`].
 ///
 /// # Errors
 /// `deadline_exceeded` when the window is not reached in time, `io_error`.
-pub(super) fn scan(file: &mut File, size: u64, encoding: Encoding, window: Window, until: Instant) -> Result<Scan, Fault> {
+pub(super) fn scan(
+    file: &mut File,
+    head: Option<&[u8]>,
+    size: u64,
+    encoding: Encoding,
+    window: Window,
+    until: Instant,
+) -> Result<Scan, Fault> {
     let to_end = size <= SCANNED;
+    let (mut beginning, mut all) = (Cow::Borrowed(head.unwrap_or_default()), head.is_some_and(|head| head.len() < HEAD));
+    if head.is_none() {
+        file.seek(SeekFrom::Start(0)).map_err(|error| io_fault(&error))?;
+    }
+    if !all && size <= recent::MOST as u64 {
+        // One byte of room more than there are tells the end: a file may have become longer.
+        let (there, most) = (beginning.len(), usize::try_from(size).unwrap_or(usize::MAX).max(beginning.len()).saturating_add(1));
+        let bytes = beginning.to_mut();
+        bytes.resize(most, 0);
+        let length = there + fill(file, &mut bytes[there..])?;
+        bytes.truncate(length);
+        all = length < most;
+    }
+    if all
+        && let Some(known) = RECENT.with(|recent| recent.find(&beginning, |known| (known.looked_like == encoding).then(|| known.clone())))
+    {
+        return Ok(known.window(&beginning, window));
+    }
     let mut splitter = Splitter::new(window);
     splitter.outline = to_end.then(Outliner::default);
     let mut units = Units::new(encoding);
     let mut utf8 = Utf8::default();
     let mut digest = to_end.then(Sha256::new);
-    let mut piece = vec![0; PIECE];
+    let mut piece = Vec::new();
     let mut whole = true;
     let mut first = true;
-    file.seek(SeekFrom::Start(0)).map_err(|error| io_fault(&error))?;
-    loop {
-        let length = read_some(file, &mut piece).map_err(|error| io_fault(&error))?;
-        if length == 0 {
+    let mut at_end = false;
+    while !at_end {
+        let bytes = if first && !beginning.is_empty() {
+            at_end = all;
+            &*beginning
+        } else {
+            piece.resize(PIECE, 0);
+            let length = read_some(file, &mut piece).map_err(|error| io_fault(&error))?;
+            &piece[..length]
+        };
+        if bytes.is_empty() {
             break;
         }
-        let bytes = &piece[..length];
         if let Some(digest) = &mut digest {
             digest.update(bytes);
             utf8.feed(bytes);
@@ -89,28 +123,36 @@ pub(super) fn scan(file: &mut File, size: u64, encoding: Encoding, window: Windo
         splitter.feed(&units.rest());
         splitter.end();
     }
-    let mut encoding = encoding;
+    let mut found = encoding;
     if digest.is_some() && !encoding.is_utf16() && encoding != Encoding::Bytes && !utf8.finish() {
-        // The mark is then no mark, but text as any other.
-        if window.first == 1
-            && window.column == 0
-            && let Some(line) = splitter.lines.first_mut()
-        {
-            line.bytes.splice(0..0, encoding.bom().iter().copied());
-        }
-        encoding = Encoding::Bytes;
+        give_back_mark(&mut splitter.lines, encoding, window);
+        found = Encoding::Bytes;
     }
-    Ok(Scan {
+    let scan = Scan {
         total: splitter.count(),
         lines: splitter.lines,
         whole,
         eols: splitter.eols,
         ended: splitter.ended,
-        encoding,
+        encoding: found,
         outline: digest.as_ref().and_then(|_| splitter.outline.take()).map(Outliner::finish),
         hash: digest.map(Hash::from_digest),
         full: splitter.full,
-    })
+    };
+    if all && scan.whole {
+        RECENT.with(|recent| recent.keep(&beginning, Known::of(encoding, &scan)));
+    }
+    Ok(scan)
+}
+
+/// Of a text that is not what its mark says: the mark is no mark then, but text as any other.
+fn give_back_mark(lines: &mut [RawLine], mark: Encoding, window: Window) {
+    if window.first == 1
+        && window.column == 0
+        && let Some(line) = lines.first_mut()
+    {
+        line.bytes.splice(0..0, mark.bom().iter().copied());
+    }
 }
 
 /// Where the last `lines` lines of a large file begin, looked for from its end.
@@ -251,6 +293,78 @@ pub(super) fn io_fault(error: &io::Error) -> Fault {
     Fault::new(FaultCode::IoError, format!("the file cannot be read: {error}"))
 }
 
+/// How much of a known content is looked at between two looks whether the window is full.
+const STEP: usize = 16 * 1024;
+
+thread_local! {
+    static RECENT: Recent<Known> = const { Recent::new() };
+}
+
+/// What a content was found to be: reading on in a file, or reading it again, costs its window. The content itself is read each time.
+#[derive(Clone)]
+struct Known {
+    /// By its first bytes.
+    looked_like: Encoding,
+    total: u64,
+    eols: EolCount,
+    ended: bool,
+    encoding: Encoding,
+    hash: Option<Hash>,
+    outline: Option<Outline>,
+}
+
+impl Known {
+    fn of(looked_like: Encoding, scan: &Scan) -> Self {
+        let Scan { total, eols, ended, encoding, hash, .. } = *scan;
+        Self { looked_like, total, eols, ended, encoding, hash, outline: scan.outline.clone() }
+    }
+
+    /// A window of the content that this is known of.
+    fn window(self, bytes: &[u8], window: Window) -> Scan {
+        let mut splitter = Splitter::new(window);
+        let mut units = Units::new(self.looked_like);
+        let mut rest = bytes.strip_prefix(self.looked_like.bom()).unwrap_or(bytes);
+        while !rest.is_empty() && !splitter.done() {
+            let (step, more) = rest.split_at(rest.len().min(STEP));
+            splitter.feed(&units.plain(step));
+            rest = more;
+        }
+        if rest.is_empty() {
+            splitter.feed(&units.rest());
+            splitter.end();
+        }
+        if self.encoding != self.looked_like {
+            give_back_mark(&mut splitter.lines, self.looked_like, window);
+        }
+        Scan {
+            total: self.total,
+            lines: splitter.lines,
+            whole: true,
+            eols: self.eols,
+            ended: self.ended,
+            encoding: self.encoding,
+            hash: self.hash,
+            outline: self.outline,
+            full: splitter.full,
+        }
+    }
+}
+
+/// Reads until the buffer is full, or to the end. Returns how much was read.
+///
+/// # Errors
+/// `io_error`.
+pub(super) fn fill(file: &mut File, buffer: &mut [u8]) -> Result<usize, Fault> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match read_some(file, &mut buffer[filled..]).map_err(|error| io_fault(&error))? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    Ok(filled)
+}
+
 /// Brings UTF-16 into the form that lines are split in, whole characters at a time.
 struct Units {
     encoding: Encoding,
@@ -353,10 +467,10 @@ mod tests {
         file_to_write.write_all_at(b"\nmiddle\r\n", 3 << 30).unwrap();
         let window = |first| Window { first, lines: 2, column: 0, bytes: 1 << 20 };
         let started = Instant::now();
-        let seen = scan(&mut file, size, Encoding::Utf8, window(102), soon()).unwrap();
+        let seen = scan(&mut file, None, size, Encoding::Utf8, window(102), soon()).unwrap();
         assert_eq!((seen.lines[0].bytes.as_slice(), seen.lines.len(), seen.total, seen.whole), (&b"middle"[..], 2, 103, true));
         assert_eq!(seen.lines[1].after, size - (3 << 30) - 9 - 2000);
-        let seen = scan(&mut file, size, Encoding::Utf8, window(1000), soon()).unwrap();
+        let seen = scan(&mut file, None, size, Encoding::Utf8, window(1000), soon()).unwrap();
         assert_eq!((seen.total, seen.lines.len()), (103, 0));
         for (lines, at) in [(1, (3 << 30) + 9), (2, (3 << 30) + 1), (3, 500), (4, 495), (103, 0)] {
             assert_eq!(seek_last(&mut file, size, lines, soon()).unwrap(), at, "{lines}");
@@ -366,14 +480,55 @@ mod tests {
         assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
     }
 
+    /// Whatever was read before: a window of a content that is known is the window of one that is not.
+    #[test]
+    fn what_is_remembered_changes_no_answer() {
+        let line = |number: usize| format!("line {number} é {}", "x".repeat(number % 90));
+        let joined = |end: &str| (0..900).map(line).collect::<Vec<_>>().join(end);
+        let mut broken = joined("\n").into_bytes();
+        broken.splice(0..0, *b"\xef\xbb\xbf");
+        broken.push(0xff);
+        let utf16 = |text: &str| [&b"\xff\xfe"[..], &text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>()].concat();
+        let contents = [
+            joined("\n").into_bytes(),
+            joined("\r\n").into_bytes(),
+            joined("\r").into_bytes(),
+            broken,
+            utf16(&joined("\n")),
+            b"y".repeat(40_000),
+        ];
+        for content in contents {
+            let (_bed, mut file) = open(&content);
+            let size = content.len() as u64;
+            let encoding = decode::detect(&content[..HEAD]);
+            for window in [
+                ALL,
+                Window { first: 3, lines: 2, ..ALL },
+                Window { lines: 0, ..ALL },
+                Window { first: 2000, ..ALL },
+                Window { bytes: 500, ..ALL },
+            ] {
+                let mut once = |head: Option<&[u8]>| {
+                    file.seek(SeekFrom::Start(head.map_or(0, <[u8]>::len) as u64)).unwrap();
+                    format!("{:?}", scan(&mut file, head, size, encoding, window, soon()).unwrap())
+                };
+                let known = once(Some(&content[..HEAD]));
+                assert_eq!(once(None), known);
+                // On another thread nothing is remembered.
+                let fresh = std::thread::scope(|scope| scope.spawn(|| once(None)).join().unwrap());
+                assert_eq!(fresh, known, "{encoding:?} {window:?}");
+            }
+        }
+    }
+
     #[test]
     fn utf16_and_broken_utf8() {
         let (_bed, mut file) = open(b"\xff\xfea\0\n\0\x3d\xd8\0\xdeb\0");
-        let seen = scan(&mut file, 12, Encoding::Utf16Le, ALL, soon()).unwrap();
+        let seen = scan(&mut file, None, 12, Encoding::Utf16Le, ALL, soon()).unwrap();
         assert_eq!(seen.lines.iter().map(|line| line.bytes.as_slice()).collect::<Vec<_>>(), [&b"a"[..], "😀b".as_bytes()]);
         let mut content = vec![b'a'; 9000];
         content.push(0xe9);
         let (_bed, mut file) = open(&content);
-        assert_eq!(scan(&mut file, 9001, Encoding::Utf8, ALL, soon()).unwrap().encoding, Encoding::Bytes);
+        assert_eq!(scan(&mut file, None, 9001, Encoding::Utf8, ALL, soon()).unwrap().encoding, Encoding::Bytes);
     }
 }

@@ -40,15 +40,22 @@ fn files_are_made_removed_and_moved() {
     let patch = "*** Begin Patch\n*** Add File: n\n+x\n+\n*** Delete File: d\n*** Update File: m\n*** Move to: k/m\n@@ def f():\n+    pass\n*** End Patch\n";
     let operations = parse(patch, None).unwrap();
     assert_eq!(operations[0], Operation::Add { path: "n".into(), content: "x\n\n".into() });
-    assert_eq!(operations[1], Operation::Delete { path: "d".into() });
+    assert_eq!(operations[1], Operation::Delete { path: "d".into(), lines: None });
     let Operation::Update { to, edits, .. } = &operations[2] else { panic!() };
     assert_eq!((to.as_deref(), &edits[0].after[..]), (Some("k/m"), &["def f():".to_owned()][..]));
 
     let patch = "--- /dev/null\n+++ b/n\n@@ -0,0 +1,1 @@\n+x\n--- a/d\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-gone\ndiff --git a/m b/k\nsimilarity index 100%\nrename from m\nrename to k\n";
     let operations = parse(patch, None).unwrap();
     assert_eq!(operations[0], Operation::Add { path: "n".into(), content: "x\n".into() });
-    assert_eq!(operations[1], Operation::Delete { path: "d".into() });
+    let Operation::Delete { path, lines: Some(lines) } = &operations[1] else { panic!("{operations:?}") };
+    assert_eq!((path.as_str(), lines.len(), lines[0].old.as_str(), lines[0].new.as_str()), ("d", 1, "gone\n", ""));
     assert_eq!(operations[2], Operation::Update { path: "m".into(), to: Some("k".into()), edits: vec![] });
+}
+
+#[test]
+fn the_fence_of_a_quoted_diff_is_no_part_of_it() {
+    let patch = "```diff\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n```\n";
+    assert_eq!(plain(parse(patch, None).unwrap()), vec![update("f", &[("a\n", "b\n")])]);
 }
 
 #[test]
@@ -77,6 +84,8 @@ fn what_says_not_where_or_what_is_refused() {
         "--- a/f\n+++ b/f\n@@ -3,0 +4,1 @@\n+b\n",
         "<<<<<<< SEARCH\na\n=======\nb\n",
         "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n",
+        "--- a/f\n+++ /dev/null\n@@ -1,2 +1,1 @@\n-a\n b\n",
+        "diff --git a/p b/p\nold mode 100644\nnew mode 100755\n",
         "diff --git a/p b/p\nBinary files a/p and b/p differ\n",
     ] {
         assert_eq!(parse(patch, None).unwrap_err().code(), FaultCode::InvalidPatch, "{patch}");
