@@ -47,6 +47,12 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
+    /// None longer than what the policy lets a call have; a command has that long by itself, and is given the time to say so.
+    pub fn within(wall: Duration) -> Self {
+        let default = Self::default();
+        Self { look: default.look.min(wall), change: default.change.min(wall), ..default }
+    }
+
     fn of(&self, access: Option<Access>) -> Duration {
         match access {
             Some(Access::Look) => self.look,

@@ -7,6 +7,7 @@ use super::Doorway;
 use super::prompt::Offered;
 use crate::envelope::Fault;
 use crate::session::{Call, OwnOutput, Session};
+use crate::tools::special::Special;
 use crate::tools::{Answer, AnyTool};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,10 @@ impl Doorway for Extended<'_> {
 
     async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault> {
         Doorway::own(self.session, argv, env, stdin).await
+    }
+
+    async fn special_files(&self) -> Special {
+        self.session.special_files().await
     }
 
     async fn settle(&self) -> Vec<String> {

@@ -20,21 +20,26 @@ pub struct Mask {
 impl Mask {
     /// A mask for these values, and for their form inside a JSON string.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let mut values: Vec<String> = Vec::new();
+        let mut mask = Self::default();
+        mask.hide(secrets);
+        mask
+    }
+
+    /// Hides these values too.
+    pub fn hide(&mut self, secrets: impl IntoIterator<Item = String>) {
         for secret in secrets {
             let secret = secret.trim();
             if secret.len() < SHORTEST {
                 continue;
             }
-            values.push(secret.to_owned());
+            self.values.push(secret.to_owned());
             if let Ok(quoted) = serde_json::to_string(secret) {
-                values.push(quoted[1..quoted.len() - 1].to_owned());
+                self.values.push(quoted[1..quoted.len() - 1].to_owned());
             }
         }
         // The longest first: a secret that is a part of another must not leave the rest of it standing.
-        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        values.dedup();
-        Self { values }
+        self.values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.values.dedup();
     }
 
     /// The text without secrets.

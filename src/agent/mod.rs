@@ -5,6 +5,7 @@
 
 pub mod act;
 pub mod attach;
+mod avoid;
 pub mod budget;
 pub mod extra;
 mod fallback;
@@ -27,6 +28,7 @@ pub mod transcript;
 
 use crate::envelope::Fault;
 use crate::session::{Call, OwnOutput, Session};
+use crate::tools::special::{SPECIAL_FILES, Special};
 use crate::tools::{Answer, AnyTool};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,11 @@ pub trait Doorway {
     /// # Errors
     /// `command_not_started` when there is no such program; whatever keeps it from ending by itself.
     async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault>;
+
+    /// FIFOs and devices of the workspace, which a program of our own would wait for. Where they cannot be looked for, there are none.
+    async fn special_files(&self) -> Special {
+        Special::default()
+    }
 
     /// To be called when nothing further is run: ends what runs in the background and compares protected names once more.
     /// Returns what was undone, one sentence each.
@@ -71,6 +78,11 @@ impl Doorway for Session {
 
     async fn own(&self, argv: Vec<OsString>, env: Vec<(OsString, OsString)>, stdin: Option<Vec<u8>>) -> Result<OwnOutput, Fault> {
         Session::own(self, argv, env, stdin).await
+    }
+
+    async fn special_files(&self) -> Special {
+        let answer = self.perform(&SPECIAL_FILES, serde_json::json!({})).await;
+        serde_json::from_value(answer.envelope.data().clone()).unwrap_or_default()
     }
 
     async fn settle(&self) -> Vec<String> {

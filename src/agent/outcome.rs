@@ -2,7 +2,7 @@
 
 use super::budget::Kind;
 use super::patch::Changed;
-use crate::envelope::{Fault, FaultCode};
+use crate::envelope::Fault;
 use crate::exit_code::ExitCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,11 +54,7 @@ impl Outcome {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Done => ExitCode::Done,
-            Self::Failed(fault) => match fault.code() {
-                FaultCode::CannotConfine | FaultCode::CanaryFailed => ExitCode::CannotConfine,
-                FaultCode::InvalidPolicy | FaultCode::InvalidWorkspace => ExitCode::Usage,
-                _ => ExitCode::Failed,
-            },
+            Self::Failed(fault) => ExitCode::of(fault),
             Self::GaveUp(_) => ExitCode::Failed,
             Self::Budget(Kind::Wall) => ExitCode::WallClock,
             Self::Budget(_) => ExitCode::BudgetSpent,
@@ -80,6 +76,12 @@ impl Outcome {
             Self::Budget(kind) => Some(format!("the budget for {} is spent", kind.as_str())),
             Self::Signal(signal) => Some(format!("ended by signal {signal}")),
         }
+    }
+}
+
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
+        Self::Failed(fault)
     }
 }
 
@@ -168,6 +170,7 @@ impl RunResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::FaultCode;
 
     #[test]
     fn every_way_out_has_its_exit_code() {
@@ -177,7 +180,9 @@ mod tests {
             (Outcome::GaveUp(text()), 1),
             (Outcome::Failed(Fault::new(FaultCode::DiskFull, "x")), 1),
             (Outcome::Failed(Fault::new(FaultCode::InvalidWorkspace, "x")), 2),
+            (Outcome::Failed(Fault::new(FaultCode::InvalidArguments, "x")), 2),
             (Outcome::Failed(Fault::new(FaultCode::CannotConfine, "x")), 3),
+            (Outcome::Failed(Fault::new(FaultCode::MissingRequirement, "x")), 8),
             (Outcome::Budget(Kind::Turns), 4),
             (Outcome::Budget(Kind::ToolErrors), 4),
             (Outcome::Budget(Kind::Wall), 5),

@@ -117,7 +117,7 @@ impl Baseline {
     /// `command_not_started` when the userland has no git; `internal` or `io_error`, with what git said.
     pub async fn take(doorway: &impl Doorway) -> Result<Self, Fault> {
         let git = PrivateGit::create(doorway).await?;
-        let scan = git.scan(doorway, &Entries::new()).await?;
+        let scan = git.scan(doorway, &Entries::new(), true).await?;
         let tree = git.tree(doorway, &scan.entries).await?;
         if scan.entries.len() <= MOST_KEPT {
             git.keep(doorway, &tree).await?;
@@ -165,7 +165,7 @@ impl Baseline {
         }
         let mut seeds = self.entries.clone();
         self.seed(doorway, &mut seeds, touched);
-        let now = self.git.scan(doorway, &seeds).await?.entries;
+        let now = self.git.scan(doorway, &seeds, false).await?.entries;
         let entries = self.git.without(doorway, &now, patch).await?;
         let tree = self.git.tree(doorway, &entries).await?;
         // Of an ignored file the state before the first change counts, not that of now.
@@ -205,6 +205,7 @@ impl Baseline {
         if news.is_empty() {
             return Ok(());
         }
+        self.git.look_out(doorway).await?;
         let index = self.git.index();
         let unknown = Entry { mode: 0o100_644, oid: EMPTY_BLOB.into() };
         self.git.fill(doorway, b"", &index, &news.iter().map(|path| (path.clone(), unknown.clone())).collect()).await?;
@@ -231,7 +232,8 @@ impl Baseline {
                 before.entry(path.clone()).or_insert_with(|| entry.clone());
             }
         }
-        let scan = self.git.scan(doorway, &seeds).await?;
+        self.git.look_out(doorway).await?;
+        let scan = self.git.scan(doorway, &seeds, false).await?;
         let mut after = scan.entries;
         // What was there at the start, ignored, is not new because somebody changed the rules.
         after.retain(|path, _| before.contains_key(path) || touched.contains(path) || !self.was_ignored(path));
@@ -251,8 +253,12 @@ impl Baseline {
         args.extend([old.as_str(), new.as_str()]);
         let numbers = self.git.run(doorway, b"", &index, &args, None).await?;
         let mut notes = self.notes.clone();
-        notes.extend(scan.notes);
-        notes.dedup();
+        // What could not be looked at at the start cannot be now.
+        for note in scan.notes {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
         Ok(Patch { text, files: changed(&raw, &numbers), notes })
     }
 

@@ -398,3 +398,116 @@ proptest! {
         prop_assert_eq!(patch.text.is_empty(), patch.files.is_empty());
     }
 }
+
+fn fifo(at: &Path) {
+    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+    let _ = std::fs::remove_file(at);
+    nix::unistd::mkfifo(at, nix::sys::stat::Mode::S_IRWXU).unwrap();
+}
+
+/// Git would wait on each of these for ever: the patch is made without them, says what does not count, and holds the rest.
+#[test]
+fn a_fifo_in_the_place_of_a_file_of_gits_is_not_waited_for() {
+    /// The FIFO, whether it is there from the start, and whether `kept.log`, ignored and new, is in the patch.
+    const ROWS: [(&str, bool, bool); 15] = [
+        (".gitignore", true, true),
+        (".gitignore", false, true),
+        ("deep/er/.gitignore", true, true),
+        ("deep/er/.gitignore", false, true),
+        (".gitattributes", true, false),
+        ("dir/.gitattributes", false, false),
+        (".git/index", true, false),
+        (".git/index", false, false),
+        (".git/info/exclude", true, false),
+        (".git/info/exclude", false, false),
+        (".git/HEAD", true, false),
+        (".git/objects/info/alternates", true, false),
+        (".git/objects/pack/pack-1.idx", false, false),
+        ("nested/.git/HEAD", false, false),
+        ("nested/.git/config", false, false),
+    ];
+    for (path, first, ignored) in ROWS {
+        let place = Place::new();
+        for (name, content) in [("a", "1\n"), ("dir/b", "1\n"), ("deep/er/c", "1\n"), (".gitignore", "*.log\n"), ("old.log", "1\n")] {
+            place.write(name, content);
+        }
+        place.commit();
+        let clone = place.clone_to("clone");
+        place.write("nested/f", "1\n");
+        git(&place.base.join("nested"), &["init", "-q"]);
+        git(&place.base.join("nested"), &["add", "-A"]);
+        git(&place.base.join("nested"), &["commit", "-q", "-m", "n"]);
+        if first {
+            fifo(&place.base.join(path));
+        }
+        let begun = std::time::Instant::now();
+        let baseline = now(Baseline::take(&place)).unwrap_or_else(|fault| panic!("{path}: {fault}"));
+        place.write("a", "2\n");
+        place.write("dir/new", "1\n");
+        place.write("nested/f", "2\n");
+        place.write("kept.log", "1\n");
+        if !first {
+            fifo(&place.base.join(path));
+        }
+        let patch = now(baseline.patch(&place, &[])).unwrap_or_else(|fault| panic!("{path}: {fault}"));
+        assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{path}");
+        let found = names(&patch);
+        for (name, there) in [("a", true), ("dir/new", true), ("nested/f", true), ("kept.log", ignored), ("old.log", false)] {
+            assert_eq!(found.iter().any(|(path, _)| *path == name), there, "{path}, {first}: {name}: {found:?}");
+        }
+        let says = ignored || path == ".git/index" || path == ".git/info/exclude";
+        assert_eq!(patch.notes.iter().any(|note| note.contains(path) && note.contains("FIFO")), says, "{path}: {:?}", patch.notes);
+        if !path.ends_with(".gitignore") {
+            let text = String::from_utf8(patch.text).unwrap();
+            let own: String = text.split_inclusive("diff --git ").filter(|part| !part.contains("nested/f")).collect();
+            let own = own.strip_suffix("diff --git ").unwrap_or(&own);
+            apply(&clone, own.as_bytes());
+        }
+    }
+}
+
+/// What git cannot be kept out of is named at once.
+#[test]
+fn a_fifo_in_a_nested_repository_is_named_at_the_start() {
+    let place = Place::new();
+    place.write("a", "1\n");
+    place.commit();
+    place.write("nested/f", "1\n");
+    git(&place.base.join("nested"), &["init", "-q"]);
+    fifo(&place.base.join("nested/.git/HEAD"));
+    let fault = now(Baseline::take(&place)).unwrap_err();
+    assert_eq!(fault.code(), FaultCode::NotRegularFile);
+    assert!(fault.to_string().contains("nested/.git"), "{fault}");
+}
+
+/// A file that no patch could hold is left out and named; it does not cost the patch.
+#[test]
+fn a_file_that_is_too_large_is_left_out_and_named() {
+    let place = Place::new();
+    for (path, content) in [("a", "1\n"), ("grows", "1\n"), ("nested/f", "1\n"), (".gitignore", "ignored\n!huge\n")] {
+        place.write(path, content);
+    }
+    place.commit();
+    let clone = place.clone_to("clone");
+    let sparse = |path: &str| {
+        std::fs::File::options().write(true).create(true).truncate(false).open(place.base.join(path)).unwrap().set_len(8 << 30).unwrap()
+    };
+    sparse("before [x]");
+    let begun = std::time::Instant::now();
+    let baseline = now(Baseline::take(&place)).unwrap();
+    place.write("a", "2\n");
+    place.write("new", "1\n");
+    git(&place.base.join("nested"), &["init", "-q"]);
+    for path in ["huge", "grows", "nested/f", "ignored", "nested/huge"] {
+        sparse(path);
+    }
+    let patch = now(baseline.patch(&place, &[])).unwrap();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(names(&patch), [("a", Status::Modified), ("new", Status::Added)]);
+    for path in ["huge", "grows", "nested/f", "nested/huge", "before [x]"] {
+        let of = |note: &&String| note.starts_with(&format!("{path} has more than 128 MiB"));
+        assert_eq!(patch.notes.iter().filter(of).count(), 1, "{path}: {:?}", patch.notes);
+    }
+    assert!(!patch.notes.iter().any(|note| note.starts_with("ignored")), "{:?}", patch.notes);
+    apply(&clone, &patch.text);
+}

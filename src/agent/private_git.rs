@@ -5,13 +5,18 @@
 //! its index or objects. From that repository it reads two things: the names in its index and, as alternates, its objects.
 
 use super::Doorway;
+use super::avoid::{Avoid, show};
 use crate::envelope::{Fault, FaultCode};
 use crate::session::OwnOutput;
-use std::collections::BTreeMap;
+use crate::tools::special::LARGE;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// The configuration, whole. Blobs are the bytes on disk: no line ends, encodings or keywords are converted.
 const CONFIG: &str = "\
@@ -80,18 +85,30 @@ pub(super) struct Scan {
     pub(super) notes: Vec<String>,
 }
 
+/// How long one git command may take. A large tree takes a minute; what waits for somebody would take for ever.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The same where there is something that it may wait for.
+const DOUBTFUL: Duration = Duration::from_secs(20);
+/// The tree without entries, which every git knows.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+/// The first version of git that takes attributes from a tree instead of files.
+const ATTRIBUTES_OF_A_TREE: (u32, u32) = (2, 41);
+
 /// The private repository.
 #[derive(Debug)]
 pub(super) struct PrivateGit {
     dir: PathBuf,
     indexes: AtomicU32,
+    /// What it does without.
+    avoid: RefCell<Rc<Avoid>>,
 }
 
 impl PrivateGit {
     /// Makes the repository in the session's own folder.
     pub(super) async fn create(doorway: &impl Doorway) -> Result<Self, Fault> {
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-        let git = Self { dir: doorway.own_dir().join(format!("patch-{nanos:x}.git")), indexes: AtomicU32::new(0) };
+        let git =
+            Self { dir: doorway.own_dir().join(format!("patch-{nanos:x}.git")), indexes: AtomicU32::new(0), avoid: RefCell::default() };
         // Made inside the jail, so that it belongs to whoever the jails are; no hostile byte has been read so far.
         let init = [OsStr::new("init"), OsStr::new("-q"), OsStr::new("--bare"), OsStr::new("--template="), git.dir.as_os_str()];
         let mut argv = vec![OsString::from("git")];
@@ -101,6 +118,15 @@ impl PrivateGit {
         Self::succeeded(&argv, doorway.own(argv.clone(), env, None).await?)?;
         git.write("config", CONFIG.as_bytes())?;
         git.write("info/attributes", ATTRIBUTES.as_bytes())?;
+        git.look_out(doorway).await?;
+        let avoid = git.avoid();
+        if let Some(at) = avoid.nested.first() {
+            let at = show([at, b".git".as_slice()].concat());
+            return Err(refused(&format!("a file in {at}")));
+        }
+        if avoid.objects.is_some() {
+            return Ok(git);
+        }
         let objects = doorway.base().join(".git/objects");
         if !objects.as_os_str().as_bytes().contains(&b'\n') {
             let mut line = objects.into_os_string().into_vec();
@@ -113,12 +139,42 @@ impl PrivateGit {
     /// A repository that [`Self::create`] made in another session, moved to `dir`.
     pub(super) fn reopen(dir: PathBuf) -> Self {
         // Index files of the other session may lie there.
-        Self { dir, indexes: AtomicU32::new(1 << 20) }
+        Self { dir, indexes: AtomicU32::new(1 << 20), avoid: RefCell::default() }
     }
 
     /// The name of its folder.
     pub(super) fn name(&self) -> String {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn avoid(&self) -> Rc<Avoid> {
+        self.avoid.borrow().clone()
+    }
+
+    /// Finds out what git must not open from now on. To be called before it looks at the work tree.
+    ///
+    /// # Errors
+    /// `not_regular_file` for what this git cannot do without.
+    pub(super) async fn look_out(&self, doorway: &impl Doorway) -> Result<(), Fault> {
+        let avoid = Avoid::of(&doorway.special_files().await);
+        if avoid.objects.is_some() {
+            // What is not in the private store cannot be found then, and that is said.
+            let _ = std::fs::remove_file(self.dir.join("objects/info/alternates"));
+        }
+        if let Some(path) = &avoid.attributes
+            && self.version(doorway).await? < ATTRIBUTES_OF_A_TREE
+        {
+            return Err(refused(path));
+        }
+        *self.avoid.borrow_mut() = Rc::new(avoid);
+        Ok(())
+    }
+
+    async fn version(&self, doorway: &impl Doorway) -> Result<(u32, u32), Fault> {
+        let said = doorway.own(["git", "version"].map(OsString::from).to_vec(), Self::plain_env(), None).await?.stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let mut numbers = said.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
+        Ok((numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Fault> {
@@ -153,7 +209,11 @@ impl PrivateGit {
         args: &[impl AsRef<OsStr>],
         stdin: Option<Vec<u8>>,
     ) -> Result<OwnOutput, Fault> {
+        let avoid = self.avoid();
         let mut argv: Vec<OsString> = vec!["git".into()];
+        if avoid.excludes.contains(at) {
+            argv.extend(["-c".into(), "core.excludesFile=/dev/null".into()]);
+        }
         if !at.is_empty() {
             // `./`: a folder whose name begins with a dash is still a folder.
             let mut place = b"./".to_vec();
@@ -165,7 +225,20 @@ impl PrivateGit {
         env.push(("GIT_DIR".into(), self.dir.clone().into()));
         env.push(("GIT_WORK_TREE".into(), ".".into()));
         env.push(("GIT_INDEX_FILE".into(), index.into()));
-        doorway.own(argv, env, stdin).await
+        if avoid.attributes.is_some() {
+            // Nothing else names attributes then: those in the private repository come first in any case.
+            env.push(("GIT_ATTR_SOURCE".into(), EMPTY_TREE.into()));
+        }
+        let patience = if avoid.is_doubtful() { DOUBTFUL } else { PATIENCE };
+        // Dropped, it is ended.
+        tokio::time::timeout(patience, doorway.own(argv, env, stdin)).await.unwrap_or_else(|_| {
+            let fault =
+                Fault::new(FaultCode::DeadlineExceeded, format!("git was still at work after {} s and was ended", patience.as_secs()));
+            Err(match avoid.elsewhere.clone().or_else(|| avoid.nested.first().map(|at| show(at.clone()))) {
+                Some(path) => fault.hint(format!("a FIFO or a device makes git wait for ever: remove the one at {path}")),
+                None => fault,
+            })
+        })
     }
 
     /// As [`Self::git`], and anything but success is a fault.
@@ -198,10 +271,15 @@ impl PrivateGit {
         self.dir.join(format!("index-{}", self.indexes.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Looks at the whole work tree. `seeds` are paths that count whether they are ignored or not, as far as they exist.
-    pub(super) async fn scan(&self, doorway: &impl Doorway, seeds: &Entries) -> Result<Scan, Fault> {
-        let mut scan = Scan::default();
-        let mut nested = vec![Vec::new()];
+    /// Looks at the whole work tree. `seeds` are paths that count whether they are ignored or not, as far as they exist. `ignored`: list what
+    /// is ignored, too.
+    pub(super) async fn scan(&self, doorway: &impl Doorway, seeds: &Entries, ignored: bool) -> Result<Scan, Fault> {
+        let avoid = self.avoid();
+        let mut scan = Scan { notes: avoid.notes(), ..Scan::default() };
+        let mut nested: Vec<Vec<u8>> = vec![Vec::new()];
+        // What git is kept out of, it does not find.
+        nested.extend(avoid.nested.iter().cloned());
+        let mut seen: BTreeSet<Vec<u8>> = nested.iter().cloned().collect();
         let mut looked_into = 0;
         while let Some(at) = nested.pop() {
             if looked_into > MOST_NESTED {
@@ -210,14 +288,27 @@ impl PrivateGit {
             }
             let index = self.index();
             looked_into += 1;
+            if !avoid.nested.is_empty() || self.dir.join("info/exclude").exists() {
+                let lines = avoid.lines(&at).ok_or_else(|| refused("a file in the folder of a nested repository"))?;
+                self.write("info/exclude", &lines)?;
+            }
             let mut known = self.tracked(doorway, &at).await?;
             if at.is_empty() {
                 known.extend(seeds.iter().map(|(path, entry)| (path.clone(), entry.clone())));
             }
             self.fill(doorway, &at, &index, &known).await?;
-            // Nested repositories come out as links, or as errors where they have no commit; both are looked into below.
-            // An unreadable file keeps what its seed says.
-            let added = self.git(doorway, &at, &index, &["add", "-A", "--ignore-errors"], None).await?;
+            // Nested repositories come out as links, or as errors where they have no commit; both are looked into by themselves.
+            // An unreadable file keeps what its seed says. With `-f` no rules are read, and so none of their files is opened.
+            let mut add: Vec<OsString> = ["add", "-A", "--ignore-errors"].map(OsString::from).to_vec();
+            add.extend(avoid.rules.is_some().then(|| "-f".into()));
+            let exclusions = avoid.exclusions(&at);
+            if !exclusions.is_empty() {
+                // What is excluded keeps its entry, where it has one.
+                add.insert(0, "--no-literal-pathspecs".into());
+                add.push("--".into());
+                add.extend(exclusions);
+            }
+            let added = self.git(doorway, &at, &index, &add, None).await?;
             if added.status != 0 && added.status != 1 {
                 Self::succeeded(&["add".into()], added)?;
             } else if added.status == 1 {
@@ -225,18 +316,34 @@ impl PrivateGit {
                 scan.notes.extend(said.lines().filter(|line| line.contains("Permission denied")).take(20).map(str::to_owned));
             }
             let prefixed = |path: &[u8]| [at.as_slice(), path].concat();
+            let mut found = Vec::new();
             for (path, entry) in self.list(doorway, &at, &index).await? {
                 if entry.mode == GITLINK {
-                    nested.push([at.as_slice(), &path, b"/"].concat());
+                    found.push([at.as_slice(), &path, b"/"].concat());
                 } else {
                     scan.entries.insert(prefixed(&path), entry);
                 }
             }
-            let others = self.run(doorway, &at, &index, &["ls-files", "-o", "-z", "--exclude-standard"], None).await?;
-            nested.extend(split(&others).filter(|path| path.ends_with(b"/")).map(prefixed));
-            let ignored = ["ls-files", "-o", "-i", "-z", "--exclude-standard", "--directory"];
-            let ignored = self.run(doorway, &at, &index, &ignored, None).await?;
-            scan.ignored.extend(split(&ignored).map(prefixed));
+            let mut others = vec!["ls-files", "-o", "-z"];
+            others.extend(avoid.rules.is_none().then_some("--exclude-standard"));
+            let others = self.run(doorway, &at, &index, &others, None).await?;
+            found.extend(split(&others).filter(|path| path.ends_with(b"/")).map(prefixed));
+            // One that is ignored would not count anyhow.
+            let left_out = avoid.large.iter().filter(|large| {
+                let below = large.strip_prefix(at.as_slice());
+                below.is_some_and(|below| known.contains_key(below) || split(&others).any(|other| other == below))
+            });
+            scan.notes.extend(
+                left_out.take(20).map(|path| {
+                    format!("{} has more than {} MiB: what changed in it is not in the patch", show(path.clone()), LARGE >> 20)
+                }),
+            );
+            nested.extend(found.into_iter().filter(|path| seen.insert(path.clone())));
+            if ignored && avoid.rules.is_none() {
+                let ignored = ["ls-files", "-o", "-i", "-z", "--exclude-standard", "--directory"];
+                let ignored = self.run(doorway, &at, &index, &ignored, None).await?;
+                scan.ignored.extend(split(&ignored).map(prefixed));
+            }
         }
         Ok(scan)
     }
@@ -244,6 +351,9 @@ impl PrivateGit {
     /// The names that the index of the workspace's own repository holds. That there is none, or that it cannot be read
     /// without its own repository (a split index), means only that no ignored file counts as tracked.
     async fn tracked(&self, doorway: &impl Doorway, at: &[u8]) -> Result<Entries, Fault> {
+        if self.avoid().indexes.contains(at) {
+            return Ok(Entries::new());
+        }
         let output = self.git(doorway, at, Path::new(".git/index"), &["ls-files", "-s", "-z"], None).await?;
         let entries = if output.status == 0 { parse(&output.stdout) } else { Entries::new() };
         Ok(entries.into_iter().filter(|(path, entry)| entry.mode != GITLINK && is_indexable(path)).collect())
@@ -309,7 +419,15 @@ impl PrivateGit {
 
 /// Whether git takes this path into an index at all.
 pub(super) fn is_indexable(path: &[u8]) -> bool {
-    path.split(|b| *b == b'/').all(|part| !part.is_empty() && part != b"." && part != b".." && !part.eq_ignore_ascii_case(b".git"))
+    // Records are told apart by NUL.
+    !path.contains(&0)
+        && path.split(|b| *b == b'/').all(|part| !part.is_empty() && part != b"." && part != b".." && !part.eq_ignore_ascii_case(b".git"))
+}
+
+/// Git would wait for it.
+fn refused(path: &str) -> Fault {
+    Fault::new(FaultCode::NotRegularFile, format!("{path} is a FIFO or a device, for which git would wait"))
+        .hint("remove it, or put a file in its place")
 }
 
 /// NUL-terminated records.

@@ -273,6 +273,11 @@ fn of_present(tool: &Declared, present: &HashSet<String>) -> String {
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
+/// The names of all categories of tools.
+pub fn categories() -> impl Iterator<Item = &'static str> {
+    CATEGORIES.iter().map(|(category, ..)| *category)
+}
+
 /// Names, categories and globs.
 struct Patterns<'a> {
     plain: Vec<&'a str>,

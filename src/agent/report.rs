@@ -40,7 +40,7 @@ pub fn page(events: &[Event], patch: Option<&[u8]>) -> String {
     timeline::draw(&mut page, &run);
     run.refusals(&mut page);
     page.push_str(
-        "<p class=\"filter\"><label><input type=\"checkbox\" id=\"only\"> only what failed or was refused</label></p>\n<section class=\"turns\">\n",
+        "<p class=\"filter\"><label><input type=\"checkbox\" id=\"only\"> only what failed, was refused or ended with another code than 0</label></p>\n<section class=\"turns\">\n",
     );
     run.turns(&mut page);
     page.push_str("</section>\n");
@@ -64,6 +64,8 @@ struct Made<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Good,
+    /// A command that ended with another code than 0: the call did what it is for.
+    Nonzero,
     Failed,
     Refused,
     Open,
@@ -73,6 +75,7 @@ impl State {
     fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
+            Self::Nonzero => "nonzero",
             Self::Failed => "failed",
             Self::Refused => "refused",
             Self::Open => "open",
@@ -82,6 +85,7 @@ impl State {
     fn word(self) -> &'static str {
         match self {
             Self::Good => "ok",
+            Self::Nonzero => "exit",
             Self::Failed => "failed",
             Self::Refused => "refused",
             Self::Open => "no answer",
@@ -96,10 +100,16 @@ impl Made<'_> {
         let code = envelope.data().get("code").and_then(Value::as_str).unwrap_or_default();
         match envelope.success() {
             _ if denied => State::Refused,
+            true if self.exit_code().is_some() => State::Nonzero,
             true => State::Good,
             false if REFUSED.contains(&code) => State::Refused,
             false => State::Failed,
         }
+    }
+
+    /// The code that a command ended with, where it is not 0.
+    fn exit_code(&self) -> Option<i64> {
+        self.answer?.0.data().get("exit_code").and_then(Value::as_i64).filter(|code| *code != 0)
     }
 
     /// What was refused or went wrong, one sentence each.
@@ -320,10 +330,11 @@ impl<'a> Run<'a> {
     fn call(&self, page: &mut String, index: usize) {
         let call = &self.calls[index];
         let state = call.state();
+        let code = call.exit_code().filter(|_| state == State::Nonzero).map(|code| format!(" {code}")).unwrap_or_default();
         let took = call.answer.map(|(.., took)| format!(" <span class=\"took\">{}</span>", seconds(took))).unwrap_or_default();
         let _ = writeln!(
             page,
-            "<details class=\"call {}\" id=\"c{index}\"><summary><span class=\"state\">{}</span> <b>{}</b> <span class=\"args\">{}</span>{took}</summary>",
+            "<details class=\"call {}\" id=\"c{index}\"><summary><span class=\"state\">{}{code}</span> <b>{}</b> <span class=\"args\">{}</span>{took}</summary>",
             state.class(),
             state.word(),
             esc(call.tool),
@@ -370,7 +381,7 @@ impl<'a> Run<'a> {
         }
         let shown = &patch[..patch.len().min(MOST_PATCH)];
         for one in parts::files(&String::from_utf8_lossy(shown)) {
-            let name = one.lines().next().unwrap_or_default().trim_start_matches("diff --git ");
+            let name = parts::name(one);
             let _ = writeln!(page, "<details open class=\"file\"><summary>{}</summary>{}</details>", esc(&cut(name, 300)), diff(one));
         }
         if patch.len() > MOST_PATCH {

@@ -85,6 +85,8 @@ pub struct RunOptions {
     pub earlier: Option<Vec<u8>>,
     /// What to say to the model when the run goes on; empty: that it goes on.
     pub follow_up: String,
+    /// When the run began, from which its wall time counts.
+    pub began: Instant,
 }
 
 impl RunOptions {
@@ -108,6 +110,7 @@ impl RunOptions {
             record: None,
             earlier: None,
             follow_up: String::new(),
+            began: Instant::now(),
         }
     }
 }
@@ -132,13 +135,13 @@ pub async fn run(
     options: &RunOptions,
     mut stop: impl AsyncFnMut() -> u8,
 ) -> Finished {
-    let began = Instant::now();
+    let began = options.began;
     let mut run = Run::new(doorway, provider, Log { transcript, observer }, options, began);
     let outcome = {
         let driven = pin!(guarded(run.drive()));
         let limited = async {
-            match options.limits.wall {
-                Some(wall) => tokio::time::timeout(wall, driven).await.unwrap_or(Outcome::Budget(Kind::Wall)),
+            match options.limits.wall.and_then(|wall| began.checked_add(wall)) {
+                Some(end) => tokio::time::timeout_at(end.into(), driven).await.unwrap_or(Outcome::Budget(Kind::Wall)),
                 None => driven.await,
             }
         };

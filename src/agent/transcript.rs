@@ -167,19 +167,36 @@ pub struct Repair {
 }
 
 impl Transcript {
-    /// Begins a transcript in a new file.
+    /// Begins a transcript in a new file, or in one that a start left from which no run came.
     ///
     /// # Errors
-    /// `already_exists` when there is such a file, `io_error`.
+    /// `already_exists` when there is another such file, or somebody is about to write it; `io_error`.
     pub fn create(path: &Path, run_id: &str, mask: Mask) -> Result<Self, Fault> {
-        let file = options().create_new(true).open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                Fault::new(FaultCode::AlreadyExists, format!("there is a transcript already at {}", path.display()))
-                    .hint("resume it, or name another file")
-            }
-            _ => broken(path, &error),
+        let file = match options().create_new(true).open(path) {
+            Ok(file) => lock(path, file)?,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Self::unused(path)?,
+            Err(error) => return Err(broken(path, &error)),
+        };
+        Ok(Self { file, run_id: run_id.to_owned(), events: Vec::new(), mask })
+    }
+
+    /// The file of a start from which no run came, emptied.
+    fn unused(path: &Path) -> Result<Flock<File>, Fault> {
+        let opened = existing(path)?;
+        let mut file = lock(path, opened).map_err(|fault| match fault.code() {
+            FaultCode::Busy => Fault::new(FaultCode::AlreadyExists, fault.message()),
+            _ => fault,
         })?;
-        Ok(Self { file: lock(path, file)?, run_id: run_id.to_owned(), events: Vec::new(), mask })
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|error| broken(path, &error))?;
+        let (events, whole, unreadable) = read(&bytes);
+        let only_ended = !events.is_empty() && events.iter().all(|event| matches!(event.what, What::RunEnded { .. }));
+        if !bytes.is_empty() && (!only_ended || whole < bytes.len() || unreadable > 0) {
+            return Err(Fault::new(FaultCode::AlreadyExists, format!("there is a transcript already at {}", path.display()))
+                .hint("resume it, or name another file"));
+        }
+        file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(|error| broken(path, &error))?;
+        Ok(file)
     }
 
     /// Opens a transcript to go on with it: cuts a torn last line off and closes calls that were never answered. Both are
@@ -188,7 +205,7 @@ impl Transcript {
     /// # Errors
     /// `not_found`, `busy` when another process writes it, `io_error`, `invalid_arguments` when it holds no event at all.
     pub fn resume(path: &Path, mask: Mask) -> Result<(Self, Repair), Fault> {
-        let mut file = lock(path, options().open(path).map_err(|error| broken(path, &error))?)?;
+        let mut file = lock(path, existing(path)?)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|error| broken(path, &error))?;
         let (events, whole, unreadable) = read(&bytes);
@@ -238,6 +255,11 @@ impl Transcript {
     /// The id of the run.
     pub fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// Hides these values too, from here on.
+    pub fn hide(&mut self, secrets: Vec<String>) {
+        self.mask.hide(secrets);
     }
 
     /// The mask, for whatever else is shown.
@@ -347,6 +369,16 @@ fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
     options
+}
+
+/// Opens a transcript that is there. Of a FIFO nothing would ever come.
+fn existing(path: &Path) -> Result<File, Fault> {
+    let broken = |error: std::io::Error| broken(path, &error);
+    let file = options().custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK).open(path).map_err(broken)?;
+    if file.metadata().map_err(broken)?.is_file() {
+        return Ok(file);
+    }
+    Err(Fault::new(FaultCode::InvalidArguments, format!("{} is no regular file: no transcript can be there", path.display())))
 }
 
 fn lock(path: &Path, file: File) -> Result<Flock<File>, Fault> {

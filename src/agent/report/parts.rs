@@ -83,6 +83,34 @@ pub(super) fn files(patch: &str) -> Vec<&str> {
     starts.iter().zip(ends).map(|(from, to)| &patch[*from..to]).collect()
 }
 
+/// The name of the file that such a part is about.
+pub(super) fn name(part: &str) -> &str {
+    let head = |prefix: &str| {
+        let line = part.lines().take_while(|line| !line.starts_with("@@")).find_map(|line| line.strip_prefix(prefix))?;
+        // Git quotes a name with unusual characters, and ends one with a blank by a tab.
+        Some(line.trim_end_matches('\t'))
+    };
+    let first = part.lines().next().unwrap_or_default();
+    let whole = first.strip_prefix("diff --git ").unwrap_or(first);
+    head("+++ b/")
+        .or_else(|| head("--- a/"))
+        .or_else(|| {
+            // Neither side has lines: a binary, or a mode. Both halves are the same then.
+            let (old, new) = whole.split_at_checked(whole.len() / 2)?;
+            let (old, new) = (old.strip_prefix("a/")?, new.strip_prefix(" b/")?);
+            (old == new).then_some(old)
+        })
+        .unwrap_or(whole)
+}
+
+/// A line that names two blobs, with as much of their names as tells them apart for a person.
+fn shortened(line: &str) -> Option<String> {
+    const DIGITS: usize = 10;
+    let (old, rest) = line.strip_prefix("index ")?.split_once("..")?;
+    let (new, mode) = rest.split_once(' ').map_or((rest, String::new()), |(new, mode)| (new, format!(" {mode}")));
+    Some(format!("index {}..{}{mode}", old.get(..DIGITS).unwrap_or(old), new.get(..DIGITS).unwrap_or(new)))
+}
+
 /// A diff, its lines coloured by what they are.
 pub(super) fn diff(text: &str) -> String {
     let mut out = String::from("<pre class=\"diff\">");
@@ -99,7 +127,7 @@ pub(super) fn diff(text: &str) -> String {
         let _ = match class {
             "" => writeln!(out, "{}", esc(line)),
             // A block of its own, which ends its line.
-            class => write!(out, "<span class=\"{class}\">{}</span>", esc(line)),
+            class => write!(out, "<span class=\"{class}\">{}</span>", esc(&shortened(line).unwrap_or_else(|| line.to_owned()))),
         };
     }
     out.push_str("</pre>\n");
@@ -117,6 +145,21 @@ mod tests {
         assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(date(951_782_400_000), "2000-02-29 00:00:00 UTC");
         assert_eq!(date(1_798_761_599_000), "2026-12-31 23:59:59 UTC");
+    }
+
+    #[test]
+    fn each_part_of_a_patch_has_the_name_of_its_file() {
+        for (part, expected) in [
+            ("diff --git a/x y b/x y\nnew file mode 100644\n--- /dev/null\n+++ b/x y\t\n@@ -0,0 +1 @@\n+++ b/other\n", "x y"),
+            ("diff --git a/gone b/gone\n--- a/gone\n+++ /dev/null\n", "gone"),
+            ("diff --git a/b b/c b/b b/c\nold mode 100644\nnew mode 100755\n", "b b/c"),
+            ("diff --git \"a/\\303\\274\" \"b/\\303\\274\"\nGIT binary patch\n", "\"a/\\303\\274\" \"b/\\303\\274\""),
+            ("", ""),
+        ] {
+            assert_eq!(name(part), expected);
+        }
+        assert_eq!(shortened("index 0123456789abcdef..fedcba9876543210 100644").unwrap(), "index 0123456789..fedcba9876 100644");
+        assert_eq!(shortened("+index 1..2"), None);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) fn draw(page: &mut String, run: &Run<'_>) {
     for (index, call) in run.calls.iter().enumerate() {
         let Some(end) = call.ended.or(call.began) else { continue };
         let state = call.state();
-        let row = if state == State::Good { 1 } else { 2 };
+        let row = if matches!(state, State::Good | State::Nonzero) { 1 } else { 2 };
         let says = format!("{}: {}", call.tool, state.word());
         bar(row, state.class(), &format!("c{index}"), call.began.unwrap_or(end), end, &says);
     }
