@@ -10,6 +10,7 @@ mod denials;
 mod guard;
 mod limit;
 mod pool;
+mod spool;
 
 use crate::confine::Report;
 use crate::envelope::{Fault, FaultCode};
@@ -44,6 +45,8 @@ pub struct Call {
 /// A session: one workspace, one policy, one warden.
 pub struct Session {
     charter: Charter,
+    /// All that there are, offered or not.
+    registry: &'static [&'static dyn AnyTool],
     tools: Vec<&'static dyn AnyTool>,
     report: Report,
     pool: pool::Pool,
@@ -61,6 +64,8 @@ pub struct Session {
     guard_notices: RefCell<Vec<String>>,
     /// One: a command follows another. They share a shell's state, and what is undone after one must not be another's.
     command_places: tokio::sync::Semaphore,
+    /// Nobody wants the texts of what file tools answer.
+    facts_alone: bool,
     warden: Warden,
 }
 
@@ -95,6 +100,7 @@ impl Session {
         let report = warden.ready()?;
         Ok(Self {
             charter,
+            registry,
             tools,
             report,
             pool: pool::Pool::default(),
@@ -107,8 +113,14 @@ impl Session {
             lasting: std::cell::Cell::new(0),
             guard_notices: RefCell::default(),
             command_places: tokio::sync::Semaphore::new(1),
+            facts_alone: false,
             warden,
         })
+    }
+
+    /// For a caller who has no use for the texts beside the facts: they may be empty from now on, which saves the work of making them.
+    pub fn leave_out_texts(&mut self) {
+        self.facts_alone = true;
     }
 
     /// The tools that this session offers, in the order in which a model sees them.
@@ -248,6 +260,11 @@ impl Session {
     fn find(&self, name: &str) -> Result<&'static dyn AnyTool, Fault> {
         tools::find(&self.tools, name).ok_or_else(|| {
             let names: Vec<&str> = self.tools.iter().map(|tool| tool.name()).collect();
+            if let Some(tool) = tools::find(self.registry, name) {
+                return Fault::new(FaultCode::ToolDenied, format!("the policy {} does not offer {}", self.charter.policy, tool.name()))
+                    .hint(format!("the tools are {}; `bailiwick policy list` says what other policies permit", names.join(", ")))
+                    .with("tools", names);
+            }
             let fault = Fault::new(FaultCode::UnknownTool, format!("no tool is named {name:?}"));
             let hint = match args::nearest(name, &names) {
                 Some(near) => format!("did you mean {near}? the tools are {}", names.join(", ")),

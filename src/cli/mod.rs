@@ -24,6 +24,7 @@ mod demo;
 mod doctor;
 mod engine;
 mod exec;
+mod explain;
 mod extras;
 mod journal;
 mod mcp;
@@ -158,7 +159,7 @@ pub fn main(registry: Registry) -> i32 {
         Verb::Report(verb) => verb.run(common),
         Verb::Tools(verb) => verb.run(common, registry),
         Verb::Mcp(verb) => verb.run(common, registry),
-        Verb::Policy(verb) => verb.run(common),
+        Verb::Policy(verb) => verb.run(common, registry),
         Verb::Models(verb) => verb.run(common.json),
         Verb::Doctor(verb) => verb.run(common),
         Verb::Completions { shell } => {

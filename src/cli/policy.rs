@@ -1,13 +1,12 @@
 //! `bailiwick policy list, show, check, explain`: what a policy means here, line by line.
 
-use super::{Common, say_fault, setup};
-use crate::envelope::{Fault, FaultCode};
+use super::{Common, Registry, say_fault, setup};
+use crate::agent::prompt::categories;
+use crate::envelope::Fault;
 use crate::exit_code::ExitCode;
-use crate::policy::explain::{self, By, Op};
-use crate::policy::{Access, lint};
-use clap::{Subcommand, ValueEnum};
-use serde_json::json;
-use std::path::PathBuf;
+use crate::policy::{Charter, explain, lint, shelf};
+use crate::tools::args::nearest;
+use clap::Subcommand;
 
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
@@ -24,51 +23,30 @@ enum Verb {
     Show {
         /// A shipped policy or a policy file [default: --policy]
         policy: Option<String>,
+        /// The policy as it is written, to begin one of your own with
+        #[arg(long)]
+        source: bool,
     },
     /// Whether a policy is well-formed, and what about it is probably not what was meant
     Check {
         /// A shipped policy or a policy file [default: --policy]
         policy: Option<String>,
     },
-    /// What the sandbox answers to an act on a path, and which rule decides
-    Explain {
-        /// A path; relative ones are relative to the workspace
-        path: PathBuf,
-        /// The act
-        #[arg(long, value_enum, default_value_t = Act::Read)]
-        op: Act,
-        /// For which calls
-        #[arg(long, value_enum, default_value_t = Class::Execute)]
-        access: Class,
-    },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Act {
-    Read,
-    Write,
-    Create,
-    Exec,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Class {
-    /// read, grep, ls, find
-    Look,
-    /// write, edit, copy, …
-    Change,
-    /// sandbox_bash, exec
-    Execute,
+    /// What the sandbox answers to an act on a path, to a connection or to a command, and which rule decides
+    Explain(super::explain::Explain),
 }
 
 impl Policy {
     /// 0 fine, 1 findings that are errors, 2 a policy that is wrong.
-    pub(super) fn run(self, common: &Common) -> ExitCode {
+    pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
         let done = match self.verb {
             Verb::List => list(common),
-            Verb::Show { policy } => show(common, policy),
-            Verb::Check { policy } => check(common, policy),
-            Verb::Explain { path, op, access } => explain_path(common, path, op, access),
+            Verb::Show { policy, source: true } => {
+                shelf::policy_text(policy.as_deref().unwrap_or(&common.policy)).map(|text| super::print_bytes(text.as_bytes()))
+            }
+            Verb::Show { policy, source: false } => show(common, policy),
+            Verb::Check { policy } => check(common, policy, registry),
+            Verb::Explain(asked) => asked.run(common),
         };
         done.unwrap_or_else(|fault| {
             say_fault(&fault);
@@ -89,7 +67,7 @@ fn list(common: &Common) -> Result<ExitCode, Fault> {
     Ok(ExitCode::Done)
 }
 
-fn resolved(common: &Common, policy: Option<String>) -> Result<setup::Setup, Fault> {
+pub(super) fn resolved(common: &Common, policy: Option<String>) -> Result<setup::Setup, Fault> {
     let mut asked = common.asked();
     if let Some(policy) = policy {
         asked.policy = policy;
@@ -107,9 +85,10 @@ fn show(common: &Common, policy: Option<String>) -> Result<ExitCode, Fault> {
     Ok(ExitCode::Done)
 }
 
-fn check(common: &Common, policy: Option<String>) -> Result<ExitCode, Fault> {
+fn check(common: &Common, policy: Option<String>, registry: Registry) -> Result<ExitCode, Fault> {
     let setup = resolved(common, policy)?;
-    let findings = lint::check(setup.details(), setup.here());
+    let mut findings = lint::check(setup.details(), setup.here());
+    findings.splice(0..0, unknown_tools(setup.charter(), registry));
     if common.json {
         print_json(&findings);
     } else {
@@ -117,11 +96,36 @@ fn check(common: &Common, policy: Option<String>) -> Result<ExitCode, Fault> {
             out!("{}: {}: {}\n  {}", weight(finding.weight), finding.kind, finding.what, finding.says);
         }
         if findings.is_empty() {
-            out!("policy {}: nothing to say", setup.charter().policy);
+            out!("policy {}: nothing to object to", setup.charter().policy);
         }
     }
     let wrong = findings.iter().any(|finding| finding.weight == lint::Weight::Error);
     Ok(if wrong { ExitCode::Failed } else { ExitCode::Done })
+}
+
+/// Tools that a session may have besides those of the registry.
+const FURTHER: [&str; 6] = ["load_skill", "execute_skill_script", "read_file", "search_file_content", "web_search", "parse_link"];
+
+/// Names in the policy's lists of tools that no tool and no category has: what was to be off stays on.
+fn unknown_tools(charter: &Charter, registry: Registry) -> Vec<lint::Finding> {
+    let mut known: Vec<&str> = registry.iter().flat_map(|tool| [tool.name(), tool.category()]).collect();
+    known.extend(categories().chain(FURTHER));
+    let lists = [("tools.allow", &charter.tools_allow), ("tools.deny", &charter.tools_deny)];
+    let named = lists.into_iter().flat_map(|(list, names)| names.iter().map(move |name| (list, name)));
+    let mut found = Vec::new();
+    for (list, name) in named {
+        // Tools of MCP servers have names that are not known here.
+        if name.starts_with("mcp__") || name.contains(['*', '?', '[', '{']) || known.contains(&name.as_str()) {
+            continue;
+        }
+        let alias = registry.iter().find(|tool| tool.aliases().contains(&name.as_str()));
+        let says = match alias.map(|tool| tool.name()).or_else(|| nearest(name, &known)) {
+            Some(near) => format!("no tool and no category has this name; did you mean {near}?"),
+            None => "no tool and no category has this name; `bailiwick tools` lists them".into(),
+        };
+        found.push(lint::Finding { weight: lint::Weight::Error, kind: "tool", what: format!("{list}: {name}"), says });
+    }
+    found
 }
 
 fn weight(weight: lint::Weight) -> &'static str {
@@ -132,40 +136,7 @@ fn weight(weight: lint::Weight) -> &'static str {
     }
 }
 
-fn explain_path(common: &Common, path: PathBuf, op: Act, access: Class) -> Result<ExitCode, Fault> {
-    let setup = resolved(common, None)?;
-    let charter = setup.charter();
-    let real = explain::resolved_path(&charter.base, &path).ok_or_else(|| {
-        Fault::new(FaultCode::InvalidArguments, format!("{}: leads nowhere: .. behind a folder that does not exist", path.display()))
-    })?;
-    let op = match op {
-        Act::Read => Op::Read,
-        Act::Write => Op::Write,
-        Act::Create => Op::Create,
-        Act::Exec => Op::Exec,
-    };
-    let access = match access {
-        Class::Look => Access::Look,
-        Class::Change => Access::Change,
-        Class::Execute => Access::Execute,
-    };
-    let verdict = explain::predict(charter, access, &real, op);
-    if common.json {
-        print_json(&json!({ "path": real, "verdict": verdict, "predicted": true, "tried": false }));
-        return Ok(ExitCode::Done);
-    }
-    let word = if verdict.allowed { "allowed" } else { "refused" };
-    let why = match &verdict.by {
-        By::Grant(grant) => format!("by the grant {} ({}): {}", grant.path.display(), grant.origin, grant.reason),
-        By::Protected(path) => format!("{} is protected", path.display()),
-        By::NoAccess => format!("the policy {} has no such calls", charter.policy),
-        By::Nothing => "no rule grants it".into(),
-    };
-    out!("{}: {word}: {why} (predicted from the policy, not tried)", real.display());
-    Ok(ExitCode::Done)
-}
-
-fn print_json(value: &impl serde::Serialize) {
+pub(super) fn print_json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => out!("{text}"),
         Err(error) => say!("bailiwick: {error}"),

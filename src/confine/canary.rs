@@ -131,7 +131,7 @@ const ACTS: &[Act] = &[
     forbidden(Protection::Ptrace, "trace another process", |ground| {
         nix::sys::ptrace::seize(ground.victim.0, nix::sys::ptrace::Options::empty())
     }),
-    forbidden(Protection::Signals, "signal another process", |ground| kill(ground.victim.0, None)),
+    forbidden(Protection::Signals, SIGNAL, |ground| kill(ground.victim.0, None)),
     forbidden(Protection::Signals, "reschedule another process", |ground| {
         let cpus = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
         nix::sched::sched_setaffinity(ground.victim.0, &cpus)
@@ -190,6 +190,9 @@ const ACTS: &[Act] = &[
 ];
 
 const UNCONFINED: &str = "unconfined";
+
+/// The act against `signals` that the report can admit in part.
+pub(super) const SIGNAL: &str = "signal another process";
 
 /// What the folder of a trial is called, before what makes it unique.
 const BAIT: &str = "bailiwick-canary-";

@@ -5,6 +5,7 @@
 //! enforced is a fault or stands in the report.
 
 pub mod canary;
+pub mod cgroups;
 mod errand;
 mod filter;
 mod identity;
@@ -55,6 +56,7 @@ pub struct Prepared {
     rules: ruleset::Rules,
     profile: filter::Profile,
     filter: filter::Filter,
+    last: Option<filter::Filter>,
     limits: Vec<limits::Limit>,
 }
 
@@ -78,7 +80,14 @@ pub fn prepare_with(charter: &Charter, access: Access, base: BorrowedFd<'_>, opt
         unix_any: access == Access::Execute && charter.unix == Unix::Any || rules.abi >= ABI_RESOLVE_UNIX,
         sockets: if ruleset::host_network_is_closed(charter, access, options) { filter::Sockets::None } else { filter::Sockets::Inet },
     };
-    Ok(Prepared { access, rules, filter: filter::build(&profile)?, profile, limits: limits::of(charter, access, options) })
+    Ok(Prepared {
+        access,
+        rules,
+        filter: filter::build(&profile)?,
+        last: filter::last(&profile),
+        profile,
+        limits: limits::of(charter, access, options),
+    })
 }
 
 /// Holds what was prepared against what the policy requires, and sends the canaries of every class that was prepared.
@@ -133,12 +142,30 @@ impl Prepared {
     /// # Errors
     /// `cannot_confine`; the process must then end without having run anything.
     pub fn apply(&self) -> Result<Confined, Fault> {
+        let confined = self.apply_but_last()?;
+        self.apply_last()?;
+        Ok(confined)
+    }
+
+    /// The same but for what this program itself needs until it becomes another one.
+    ///
+    /// # Errors
+    /// As [`Prepared::apply`].
+    pub fn apply_but_last(&self) -> Result<Confined, Fault> {
         identity::drop_capabilities()?;
         limits::apply(&self.limits, self.access)?;
         self.rules.apply()?;
         // Last: it refuses what the steps before it need.
         self.filter.apply()?;
         Ok(Confined(()))
+    }
+
+    /// What [`Prepared::apply_but_last`] has left out. Called before a program is executed.
+    ///
+    /// # Errors
+    /// As [`Prepared::apply`].
+    pub fn apply_last(&self) -> Result<(), Fault> {
+        self.last.as_ref().map_or(Ok(()), filter::Filter::apply)
     }
 
     /// What was prepared.

@@ -1,7 +1,7 @@
 //! What is enforced here, protection by protection, and by what; decided from what the kernel has, what was prepared and what
 //! surrounds the session, and held against the canaries.
 
-use super::canary::{Canary, Outcome};
+use super::canary::{self, Canary, Outcome};
 use super::probe::{Kernel, Landlock};
 use super::{Namespaces, Prepared, Skipped, identity, ruleset};
 use crate::envelope::{Fault, FaultCode};
@@ -219,8 +219,10 @@ fn state(protection: Protection, charter: &Charter, kernel: &Kernel, around: &Su
             partly("Landlock, no capabilities, not dumpable", "names and command lines of other processes can be read in /proc")
         }
         Protection::Ptrace => enforced("Landlock"),
-        Protection::Signals if own.pid => enforced("pid namespace"),
-        Protection::Signals if abi >= 6 => enforced("Landlock, seccomp"),
+        Protection::Signals if abi >= 6 => enforced(if own.pid { "pid namespace, Landlock, seccomp" } else { "Landlock, seccomp" }),
+        Protection::Signals if own.pid => {
+            partly("pid namespace", "commands can signal other processes of their session, never the host's; Linux 6.12 closes it")
+        }
         Protection::Signals => missing("commands can signal other processes of their user; Linux 6.12 or a pid namespace closes it"),
         Protection::Ipc => enforced("seccomp"),
         Protection::UnixPath if unix_any => missing("the policy opens unix sockets (unix = any)"),
@@ -243,10 +245,12 @@ fn state(protection: Protection, charter: &Charter, kernel: &Kernel, around: &Su
         Protection::Fds => missing("descriptors are inherited"),
         Protection::Kernel => enforced("seccomp"),
         Protection::Orphans if own.pid => enforced("pid namespace"),
-        Protection::Orphans if around.cgroup => enforced("cgroup"),
         Protection::Orphans if around.subreaper => enforced("subreaper, stop and sweep"),
         Protection::Orphans => missing("nothing collects what a command leaves behind"),
-        Protection::Limits if around.cgroup => enforced("cgroup, rlimits, the warden's clock"),
+        Protection::Limits if around.cgroup => partly(
+            "cgroup (memory, processes), rlimits, the keeper's count",
+            "between two counts the disk that a command takes can exceed the limit",
+        ),
         Protection::Limits if around.tree_counted && (around.processes_bounded || own.user) => partly(
             if around.processes_bounded { "pid_max, rlimits, the keeper's count" } else { "rlimits, the keeper's count" },
             "between two counts memory and disk of a command can exceed the limit",
@@ -329,7 +333,7 @@ impl Report {
                 }
                 continue;
             };
-            if canary.outcome == Outcome::Done && !self.admits(protection) {
+            if canary.outcome == Outcome::Done && !self.admits(protection, &canary.act) {
                 let sentence = format!("{protection} is not enforced: the {:?} jail could {}", canary.access, canary.act);
                 return Err(Fault::new(FaultCode::CanaryFailed, sentence).with("protection", protection.as_str()));
             }
@@ -350,21 +354,25 @@ impl Report {
     pub fn check(&self, charter: &Charter) -> Result<(), Fault> {
         for protection in charter.require.iter().filter(|protection| !charter.allow_degraded.contains(protection)) {
             if let Some(State::Missing { why }) = self.state(*protection) {
-                let sentence = format!("the policy {} requires {protection}, which is missing here: {why}", charter.policy);
-                return Err(Fault::new(FaultCode::CannotConfine, sentence)
-                    .hint(format!("give it up by name with --allow-degraded {protection}, or change the policy"))
-                    .with("protection", protection.as_str()));
+                let sentence = format!(
+                    "the policy {} requires {protection}, which is missing here: {why}; change the policy, or give it up by name with \
+                     --allow-degraded {protection}",
+                    charter.policy
+                );
+                return Err(Fault::new(FaultCode::CannotConfine, sentence).with("protection", protection.as_str()));
             }
         }
         Ok(())
     }
 
-    /// Whether the report says that acts against the protection get through. Of the protections that hold partly, only
-    /// `fs.metadata` leaves open what the canary tries.
-    fn admits(&self, protection: Protection) -> bool {
+    /// Whether the report says that an act against the protection gets through. Of the protections that hold partly, `fs.metadata` leaves
+    /// open what the canary tries, and `signals` signals to a process of the session, as which the canary's victim counts.
+    fn admits(&self, protection: Protection, act: &str) -> bool {
         match self.state(protection) {
             Some(State::Enforced { .. }) | None => false,
-            Some(State::Partly { .. }) => protection == Protection::FsMetadata,
+            Some(State::Partly { .. }) => {
+                protection == Protection::FsMetadata || protection == Protection::Signals && act == canary::SIGNAL
+            }
             Some(State::Missing { .. }) => true,
         }
     }

@@ -1,25 +1,31 @@
 //! Namespaces of our own, made where they really start: no step that needs root, no other program.
 //!
-//! [`enter`] is called by the warden before it has jails, threads or secrets. It unshares what starts here, forks once (a process
-//! namespace is only entered by a child), and lays out the mounts: everything but the grants read-only, a private `/tmp`, `/dev/shm`,
-//! `/dev/pts` and `/proc`, `/proc/sys` never writable, protected names covered. Where something does not start, it says why
-//! and the session goes on with less, which the report tells: the Landlock ruleset and the filter stand in any case.
+//! [`enter`] is called by the warden before it has jails, threads or secrets. It forks once into all that starts here, and lays out the mounts
+//! there: everything but the grants read-only, a private `/tmp`, `/dev/shm`,
+//! `/dev/pts` and `/proc`, `/proc/sys` never writable, protected names covered. Where something does not start, or does not
+//! get as far as that, the parent, which is as it was, says why and goes on with less, which the report tells: the Landlock ruleset and the filter stand in any case.
 //!
 //! It never removes a mount, never writes outside of the session's folder, and never makes a placeholder in the workspace.
 
 use super::Namespaces;
+use super::cgroups::{self, Cgroup};
 use crate::envelope::{Fault, FaultCode};
+use crate::policy::charter::{Own, OwnTree};
 use crate::policy::{Charter, Grant, Net, Rights};
 use crate::sys::{self, Forked};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::CloneFlags;
+use nix::sys::stat::stat;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, pipe2};
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -31,10 +37,12 @@ const SHM_SIZE: &str = "mode=1777,size=1g";
 pub struct Entered {
     /// What is the session's own now.
     pub namespaces: Namespaces,
-    /// `/tmp` is the session's own.
-    pub tmp: bool,
+    /// Which folders are the session's own.
+    pub own: Own,
     /// The kernel bounds how many processes there are in the process namespace.
     pub processes_bounded: bool,
+    /// This process is in the session's cgroup.
+    pub cgroup: bool,
     /// From where the canaries judge.
     pub vantage: Vantage,
     /// What did not start, and why, for the report.
@@ -68,47 +76,183 @@ impl Ears {
     }
 }
 
-/// Makes the namespaces that start here and lays out the mounts. Forks: the caller goes on in the child, as process 1 where there
-/// is a process namespace; the parent stays behind, waits for it and ends as it does.
+/// Makes the namespaces that start here and lays out the mounts; takes its place in the session's cgroup, where there is one. Forks: the caller
+/// goes on in the child, as process 1; the parent stays behind, waits for it and ends as it does. Where no namespaces start, or none can be
+/// furnished, the caller goes on as it was.
 ///
 /// # Errors
-/// Only what leaves the process in a state in which it must not go on (half-done mounts).
-pub fn enter(charter: &Charter) -> Result<Entered, Fault> {
-    try_enter(charter).map_err(|says| Fault::new(FaultCode::CannotConfine, format!("the namespaces are half made: {says}")))
+/// `cannot_confine` where the kernel says what is not so.
+pub fn enter(charter: &Charter, cgroup: Option<&Cgroup>) -> Result<Entered, Fault> {
+    try_enter(charter, cgroup).map_err(|says| Fault::new(FaultCode::CannotConfine, format!("the namespaces: {says}")))
 }
 
-fn try_enter(charter: &Charter) -> Result<Entered, String> {
-    let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+fn try_enter(charter: &Charter, cgroup: Option<&Cgroup>) -> Result<Entered, String> {
+    let mut all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
     if charter.net != Net::Full {
-        flags |= CloneFlags::CLONE_NEWNET;
+        all |= CloneFlags::CLONE_NEWNET;
     }
-    let ears = if flags.contains(CloneFlags::CLONE_NEWNET) { Ears::open().ok() } else { None };
-    let user = match unshare_all(flags) {
-        Ok(user) => user,
-        Err(errno) => {
-            return Ok(Entered {
-                notes: vec![format!("no namespaces start here ({}): the sandbox stands on Landlock and seccomp alone", errno.desc())],
-                ..Entered::default()
-            });
+    let mut reasons = Vec::new();
+    // A process namespace is of use with a /proc of its own only, which a container that masks parts of its /proc does not permit.
+    for flags in [all, all.difference(CloneFlags::CLONE_NEWPID)] {
+        if !charter.namespaces {
+            break;
+        }
+        let ears = if flags.contains(CloneFlags::CLONE_NEWNET) { Ears::open().ok() } else { None };
+        let inside = match begin(flags, cgroup)? {
+            Begun::Inside(inside) => inside,
+            Begun::Outside(why) => {
+                reasons.push(why);
+                continue;
+            }
+        };
+        match furnish_rooms(charter, inside.user, flags, ears) {
+            Ok(mut entered) => {
+                entered.cgroup = inside.cgroup;
+                entered.notes.extend(reasons.iter().map(|why| format!("no process namespace of the session's own: {why}")));
+                // The parent learns by the end of the pipe that this process goes on.
+                return Ok(entered);
+            }
+            Err(why) => {
+                let _ = File::from(inside.tell).write_all(why.as_bytes());
+                sys::exit_now(1)
+            }
+        }
+    }
+    let mut notes = Vec::new();
+    if charter.namespaces {
+        reasons.dedup();
+        let why = reasons.join("; ");
+        notes.push(format!("no namespaces start here ({why}): the sandbox stands on Landlock and seccomp alone"));
+    }
+    let in_cgroup = cgroup.is_some() && matches!(begin(CloneFlags::empty(), cgroup)?, Begun::Inside(Inside { cgroup: true, .. }));
+    Ok(Entered { notes, cgroup: in_cgroup, ..Entered::default() })
+}
+
+/// Which side of the fork into namespaces this is.
+enum Begun {
+    /// In them.
+    Inside(Inside),
+    /// They are of no use here: this process is as it was.
+    Outside(String),
+}
+
+/// The side that goes on in what is new.
+struct Inside {
+    /// There is a user namespace.
+    user: bool,
+    /// It is in the session's cgroup.
+    cgroup: bool,
+    /// What is written here is why all that is of no use; it is closed where it is.
+    tell: OwnedFd,
+}
+
+/// Forks into new namespaces: as root directly, else with a user namespace that maps nobody but the caller; and into the session's cgroup.
+/// Goes on in the child; the parent waits for it and ends as it does. Where the child cannot go on (a machine that permits the namespaces,
+/// but no mounts in them), the parent does, outside.
+fn begin(flags: CloneFlags, cgroup: Option<&Cgroup>) -> Result<Begun, String> {
+    let (ours, tell) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| errno.desc().to_string())?;
+    let before = mount_namespace()?;
+    let (uid, gid) = (geteuid(), getegid());
+    let with_user = flags | CloneFlags::CLONE_NEWUSER;
+    let mut tries = vec![];
+    for cgroup in cgroup.map(Some).into_iter().chain([None]) {
+        match (flags.is_empty(), uid.is_root()) {
+            // Without a cgroup there is nothing to fork into.
+            (true, _) => tries.extend(cgroup.map(|cgroup| (flags, Some(cgroup)))),
+            (_, true) => tries.extend([(flags, cgroup), (with_user, cgroup)]),
+            (_, false) => tries.push((with_user, cgroup)),
+        }
+    }
+    let mut why = Errno::ENOSYS;
+    for (flags, cgroup) in tries {
+        match sys::fork_into(flags, cgroup.map(Cgroup::ours)) {
+            Ok(Forked::Child) => {
+                drop(ours);
+                // The parent is outside: its end is the end of everything here.
+                sys::set_parent_death_signal(libc::SIGKILL).map_err(|errno| errno.desc().to_string())?;
+                if flags.contains(CloneFlags::CLONE_NEWNS) && mount_namespace()? == before {
+                    // Mounts would be made in the host's.
+                    return Err("the kernel said that it made namespaces, and made none".into());
+                }
+                let user = flags.contains(CloneFlags::CLONE_NEWUSER);
+                if user && let Err(error) = map_caller(uid, gid) {
+                    let _ = File::from(tell).write_all(format!("the user cannot be mapped: {error}").as_bytes());
+                    sys::exit_now(1);
+                }
+                return Ok(Begun::Inside(Inside { user, cgroup: cgroup.is_some(), tell }));
+            }
+            Ok(Forked::Parent(child)) => {
+                drop(tell);
+                let mut why = String::new();
+                File::from(ours).read_to_string(&mut why).map_err(|error| error.to_string())?;
+                if why.is_empty() {
+                    // Nothing may be held open here that the host waits to see closed.
+                    let _ = sys::close_from(0);
+                    end_as(child, cgroup)
+                }
+                while waitpid(child, None) == Err(Errno::EINTR) {}
+                return Ok(Begun::Outside(why));
+            }
+            Err(errno) => why = errno,
+        }
+    }
+    Ok(Begun::Outside(why.desc().into()))
+}
+
+/// What tells one mount namespace from another.
+fn mount_namespace() -> Result<(u64, u64), String> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/mnt").map(|meta| (meta.dev(), meta.ino())).map_err(|error| format!("/proc/self/ns/mnt: {error}"))
+}
+
+fn map_caller(uid: Uid, gid: Gid) -> std::io::Result<()> {
+    // Without this a user could give up a group that is meant to keep it out of something.
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+    std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+}
+
+/// Waits for a child, removes the session's cgroup, and ends as the child did.
+fn end_as(child: Pid, cgroup: Option<&Cgroup>) -> ! {
+    let code = loop {
+        match waitpid(child, None) {
+            Ok(WaitStatus::Exited(_, code)) => break code,
+            Ok(WaitStatus::Signaled(_, signal, _)) => break 128 + signal as i32,
+            Err(Errno::EINTR) | Ok(_) => {}
+            Err(_) => break 1,
         }
     };
-    fork_into()?;
+    if let Some(cgroup) = cgroup {
+        cgroups::remove(cgroup.path());
+    }
+    sys::exit_now(code)
+}
+
+/// Lays out the mounts and brings up the loopback, in namespaces that are new.
+fn furnish_rooms(charter: &Charter, user: bool, flags: CloneFlags, ears: Option<Ears>) -> Result<Entered, String> {
     let mut notes = Vec::new();
-    let tmp = own_tmp(charter, &mut notes);
+    let mut own = Own {
+        tmp: can_be_own(charter, "/tmp", "TMPDIR is private", &mut notes),
+        shm: can_be_own(charter, "/dev/shm", "shared memory by name is not to be had", &mut notes),
+    };
     // Nothing of what follows may be seen outside.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(|errno| format!("the mounts cannot be made private: {}", errno.desc()))?;
     let hand = bait(charter)?;
-    let (pts, processes_bounded) = lay_out(charter, tmp, &mut notes)?;
-    let net = charter.net != Net::Full;
+    let pid = flags.contains(CloneFlags::CLONE_NEWPID);
+    let (pts, processes_bounded) = lay_out(charter, &mut own, pid, &mut notes)?;
+    let net = flags.contains(CloneFlags::CLONE_NEWNET);
     if net && let Err(errno) = sys::loopback_up() {
         notes.push(format!("the loopback of the session could not be brought up: {}", errno.desc()));
     }
-    let pid = std::fs::read_link("/proc/self").is_ok_and(|me| me.as_os_str() == "1");
+    if pid && !std::fs::read_link("/proc/self").is_ok_and(|me| me.as_os_str() == "1") {
+        return Err("/proc is not the session's own".into());
+    }
     Ok(Entered {
         namespaces: Namespaces { user, mount: true, pid, net, ipc: true, pts },
-        tmp,
+        own,
         processes_bounded,
+        cgroup: false,
         vantage: Vantage { ears, hand: Some(hand) },
         notes,
     })
@@ -128,10 +272,13 @@ fn bait(charter: &Charter) -> Result<OwnedFd, String> {
 pub fn furnish(charter: &mut Charter, entered: &Entered) {
     let namespaces = &entered.namespaces;
     let place = |path: &str, rights, reason: &str| Grant { path: path.into(), rights, reason: reason.into(), origin: "session".into() };
-    let mut more = vec![
-        place("/tmp", Rights::ALL, "temporary files, the session's own"),
-        place("/dev/shm", Rights::CHANGE, "shared memory, the session's own"),
-    ];
+    let mut more = Vec::new();
+    if entered.own.tmp {
+        more.push(place("/tmp", Rights::ALL, "temporary files, the session's own"));
+    }
+    if entered.own.shm {
+        more.push(place("/dev/shm", Rights::CHANGE, "shared memory, the session's own"));
+    }
     if namespaces.pts {
         more.push(place("/dev/pts", Rights::DEVICE, "pseudo terminals, the session's own"));
         more.push(place("/dev/ptmx", Rights::DEVICE, "pseudo terminals, the session's own"));
@@ -139,7 +286,7 @@ pub fn furnish(charter: &mut Charter, entered: &Entered) {
     for grants in [charter.execute.as_mut(), Some(&mut charter.own)].into_iter().flatten() {
         grants.0.extend(more.iter().cloned());
     }
-    if !entered.tmp {
+    if !entered.own.tmp {
         return;
     }
     // One place by one name: a rename between two mounts of the same folder is refused.
@@ -148,46 +295,6 @@ pub fn furnish(charter: &mut Charter, entered: &Entered) {
         if Path::new(value) == private {
             *value = "/tmp".into();
         }
-    }
-}
-
-/// Unshares, as root directly, else within a user namespace that maps nobody but the caller. Says whether there is a user namespace.
-fn unshare_all(flags: CloneFlags) -> Result<bool, Errno> {
-    let (uid, gid) = (geteuid(), getegid());
-    if uid.is_root() && unshare(flags).is_ok() {
-        return Ok(false);
-    }
-    unshare(flags | CloneFlags::CLONE_NEWUSER)?;
-    let write = |name: &str, text: String| {
-        std::fs::write(format!("/proc/self/{name}"), text).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
-    };
-    // Without this a user could give up a group that is meant to keep it out of something.
-    write("setgroups", "deny".into())?;
-    write("uid_map", format!("{uid} {uid} 1"))?;
-    write("gid_map", format!("{gid} {gid} 1"))?;
-    Ok(true)
-}
-
-/// Goes on in a child; the parent only waits.
-fn fork_into() -> Result<(), String> {
-    match sys::fork_single_threaded() {
-        Ok(Forked::Child) => {
-            // The parent is outside of the namespace: its end is the end of everything here.
-            sys::set_parent_death_signal(libc::SIGKILL).map_err(|errno| errno.desc().to_string())
-        }
-        Ok(Forked::Parent(child)) => {
-            // Nothing may be held open here that the host waits to see closed.
-            let _ = sys::close_from(0);
-            loop {
-                match waitpid(child, None) {
-                    Ok(WaitStatus::Exited(_, code)) => sys::exit_now(code),
-                    Ok(WaitStatus::Signaled(_, signal, _)) => sys::exit_now(128 + signal as i32),
-                    Err(Errno::EINTR) | Ok(_) => {}
-                    Err(_) => sys::exit_now(1),
-                }
-            }
-        }
-        Err(errno) => Err(errno.desc().to_string()),
     }
 }
 
@@ -202,9 +309,9 @@ struct Kept {
 }
 
 /// Lays out the mounts. Says whether the pseudo terminals are the session's own, and whether the processes are bounded.
-fn lay_out(charter: &Charter, tmp: bool, notes: &mut Vec<String>) -> Result<(bool, bool), String> {
+fn lay_out(charter: &Charter, own: &mut Own, pid: bool, notes: &mut Vec<String>) -> Result<(bool, bool), String> {
     let mut kept = Vec::new();
-    for path in writable(charter) {
+    for path in charter.writable() {
         if !path.exists() {
             continue;
         }
@@ -212,98 +319,78 @@ fn lay_out(charter: &Charter, tmp: bool, notes: &mut Vec<String>) -> Result<(boo
             sys::clone_tree(&c_path(&path)?).map_err(|errno| format!("{}: cannot be kept writable: {}", path.display(), errno.desc()))?;
         kept.push(Kept { path, tree });
     }
-    // Grants for reading that lie below the host's /tmp would be gone with it.
-    if tmp {
-        for path in readable_in_tmp(charter) {
-            let tree = sys::clone_tree(&c_path(&path)?).map_err(|errno| format!("{}: {}", path.display(), errno.desc()))?;
-            sys::set_mount_attributes(Some(tree.as_fd()), c"", sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID)
-                .map_err(|errno| format!("{}: {}", path.display(), errno.desc()))?;
-            kept.push(Kept { path, tree });
+    // What is granted below the host's folder would be gone with it. What it is granted for is up to the mounts: the rule for /tmp grants all.
+    for OwnTree { path, writable, exec } in charter.granted_in(*own) {
+        if !path.exists() {
+            continue;
         }
+        let failed = |errno: Errno| format!("{}: {}", path.display(), errno.desc());
+        let mut attributes = if writable { 0 } else { sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID };
+        attributes |= if exec { 0 } else { sys::MOUNT_ATTR_NOEXEC };
+        let tree = match kept.iter().position(|kept| kept.path == path) {
+            Some(place) => kept.swap_remove(place).tree,
+            None => sys::clone_tree(&c_path(&path)?).map_err(failed)?,
+        };
+        if attributes != 0 {
+            sys::set_mount_attributes(Some(tree.as_fd()), c"", attributes).map_err(failed)?;
+        }
+        kept.push(Kept { path, tree });
     }
     let private =
         sys::clone_tree(&c_path(&charter.session_dir.join("tmp"))?).map_err(|errno| format!("the private /tmp: {}", errno.desc()))?;
     sys::set_mount_attributes(None, c"/", sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID)
         .map_err(|errno| format!("the mounts cannot be made read-only: {}", errno.desc()))?;
-    if tmp {
+    if own.tmp {
         sys::attach_tree(private.as_fd(), c"/tmp").map_err(|errno| format!("the private /tmp: {}", errno.desc()))?;
+    }
+    let shm = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    if own.shm
+        && let Err(errno) = mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), shm, Some(SHM_SIZE))
+    {
+        notes.push(format!("no /dev/shm of the session's own: {}", errno.desc()));
+        own.shm = false;
     }
     // Sorted by name, so a folder comes before what is in it.
     kept.sort_by(|one, other| one.path.cmp(&other.path));
     for Kept { path, tree } in &kept {
-        if tmp && path.starts_with("/tmp") {
-            make_room(path)?;
+        if own.holds(path) {
+            make_room(path, tree.as_fd())?;
         }
         sys::attach_tree(tree.as_fd(), &c_path(path)?).map_err(|errno| format!("{}: {}", path.display(), errno.desc()))?;
     }
     cover_protected(charter, notes)?;
-
-    let shm = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    if Path::new("/dev/shm").is_dir()
-        && let Err(errno) = mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), shm, Some(SHM_SIZE))
-    {
-        notes.push(format!("no private /dev/shm: {}", errno.desc()));
-    }
     let pts = own_terminals(notes);
-    let bounded = fresh_proc(charter.limits.processes, notes)?;
+    let bounded = pid && fresh_proc(charter.limits.processes)?;
     Ok((pts, bounded))
 }
 
-/// What stays writable: what is granted for writing to anybody.
-fn writable(charter: &Charter) -> BTreeSet<PathBuf> {
-    let all = [charter.change.as_ref(), charter.execute.as_ref(), Some(&charter.own)];
-    all.into_iter().flatten().flat_map(|grants| &grants.0).filter(|grant| grant.rights.write).map(|grant| grant.path.clone()).collect()
+/// Whether a shared folder can be the session's own. `without`: how it is else.
+fn can_be_own(charter: &Charter, folder: &str, without: &str, notes: &mut Vec<String>) -> bool {
+    let shared = charter.shared(folder);
+    notes.extend(shared.map(|says| format!("no {folder} of the session's own: {says}; {without}")));
+    shared.is_none()
 }
 
-/// Whether `/tmp` can be the session's own. A Landlock rule for it holds for all that is mounted below it, so nothing may be there that
-/// commands must not write: neither the session's folder, nor a workspace that is not theirs to change.
-fn own_tmp(charter: &Charter, notes: &mut Vec<String>) -> bool {
-    let theirs =
-        |path: &Path| charter.execute.iter().flat_map(|grants| &grants.0).any(|grant| grant.rights.write && path.starts_with(&grant.path));
-    let written = |path: &PathBuf| path.starts_with("/tmp") && !theirs(path) && !path.starts_with(&charter.session_dir);
-    let says = if !Path::new("/tmp").is_dir() {
-        "there is no /tmp here"
-    } else if charter.session_dir.starts_with("/tmp") {
-        "the session's folder is below it: set TMPDIR to a folder elsewhere"
-    } else if writable(charter).iter().any(written) {
-        "commands may not write everything that is granted below it"
-    } else {
-        return true;
-    };
-    notes.push(format!("no /tmp of the session's own: {says}; TMPDIR is private"));
-    false
-}
-
-/// Grants for reading that lie below `/tmp`, and would be gone with it.
-fn readable_in_tmp(charter: &Charter) -> Vec<PathBuf> {
-    let written = writable(charter);
-    let mut paths: BTreeSet<PathBuf> = BTreeSet::new();
-    for grants in [Some(&charter.look), charter.execute.as_ref(), Some(&charter.own)].into_iter().flatten() {
-        paths.extend(grants.0.iter().filter(|grant| !grant.rights.write && grant.path.starts_with("/tmp")).map(|grant| grant.path.clone()));
+/// Makes what something is mounted on in a private `/tmp` or `/dev/shm`: folders, and a file for a file. They are the session's own, and go with it.
+fn make_room(path: &Path, tree: BorrowedFd<'_>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    if nix::sys::stat::fstat(tree).map_err(|errno| failed(errno.into()))?.st_mode & libc::S_IFMT == libc::S_IFDIR {
+        return std::fs::create_dir_all(path).map_err(failed);
     }
-    paths.into_iter().filter(|path| !written.contains(path) && path.exists()).collect()
-}
-
-/// Makes the folders in the private `/tmp` on which something is mounted. They are the session's own, and go with it.
-fn make_room(path: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
+    std::fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
+    match File::create_new(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Covers protected names that exist with themselves, read-only, and pins the folders above them within the base: a mount point cannot be
 /// renamed or removed.
 fn cover_protected(charter: &Charter, notes: &mut Vec<String>) -> Result<(), String> {
-    let mut pins: BTreeSet<PathBuf> = BTreeSet::new();
-    let mut covers: BTreeSet<PathBuf> = BTreeSet::new();
-    for name in &charter.protect {
-        let path = charter.base.join(name);
-        // A link is judged by where it leads when it is opened; covering it would cover something else.
-        if path.symlink_metadata().map_or(true, |meta| meta.file_type().is_symlink()) {
-            continue;
-        }
-        covers.insert(path.clone());
-        pins.extend(
-            path.ancestors().skip(1).take_while(|above| *above != charter.base && above.starts_with(&charter.base)).map(Path::to_path_buf),
-        );
+    let (mut pins, mut covers) = (BTreeSet::new(), BTreeSet::new());
+    for (cover, above) in charter.covered() {
+        covers.insert(cover);
+        pins.extend(above);
     }
     for (paths, attributes) in [(pins, 0), (covers, sys::MOUNT_ATTR_RDONLY)] {
         for path in paths {
@@ -326,7 +413,11 @@ fn cover_protected(charter: &Charter, notes: &mut Vec<String>) -> Result<(), Str
 /// Pseudo terminals of the session's own.
 fn own_terminals(notes: &mut Vec<String>) -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    // Commands are granted what is there now, so it is looked at whether it is another one.
+    let device = || stat("/dev/pts").map(|stat| stat.st_dev);
+    let before = device();
     let own = mount(Some("devpts"), "/dev/pts", Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=0620"))
+        .and_then(|()| if device() == before { Err(Errno::EBUSY) } else { Ok(()) })
         .and_then(|()| mount(Some("/dev/pts/ptmx"), "/dev/ptmx", None::<&str>, MsFlags::MS_BIND, None::<&str>));
     match own {
         Ok(()) => true,
@@ -339,13 +430,9 @@ fn own_terminals(notes: &mut Vec<String>) -> bool {
 
 /// A `/proc` that shows only the session's processes, with `/proc/sys` and its like read-only. Says whether the number of processes is
 /// bounded.
-fn fresh_proc(processes: u64, notes: &mut Vec<String>) -> Result<bool, String> {
+fn fresh_proc(processes: u64) -> Result<bool, String> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    if let Err(errno) = mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>) {
-        // A container that masks parts of /proc does not permit a whole one within it.
-        notes.push(format!("no /proc of the session's own: {}", errno.desc()));
-        return Ok(false);
-    }
+    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(|errno| format!("no /proc of its own: {}", errno.desc()))?;
     let bounded = processes > 0 && bound_processes(processes);
     for name in ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi"] {
         let path = Path::new(name);

@@ -18,10 +18,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, execve, fchdir, getppid, setsid};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::Duration;
 
 /// The shell's exit codes for a program that is not there, and for one that cannot be executed.
@@ -37,7 +38,8 @@ pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool],
     // A jail that was ended in the middle of a write in place left its record to the next one. What cannot be undone now is tried
     // again, at the latest when the next session starts.
     let _ = base.recover_journal();
-    let mut wire = File::from(wire);
+    // Most calls are one read.
+    let mut wire = BufReader::new(File::from(wire));
     let memory = Memory::default();
     while let Ok(Some(frame)) = wire::read_frame(&mut wire) {
         let Ok(call) = wire::parse::<ToJail>(&frame) else { break };
@@ -47,7 +49,7 @@ pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool],
                 .hint("ask for less: limit, offset, max_per_file");
             wire::frame(&FromJail { answer: Answer::failed(fault), seen: reply.seen })
         });
-        if frame.and_then(|frame| wire.write_all(&frame)).is_err() {
+        if frame.and_then(|frame| wire.get_mut().write_all(&frame)).is_err() {
             break;
         }
     }
@@ -106,7 +108,7 @@ fn answer(
     call: ToJail,
 ) -> FromJail {
     memory.learn(&call.seen);
-    let bench = Bench::new(confined, base, memory, spool, Duration::from_millis(call.time_ms));
+    let bench = Bench::new(confined, base, memory, spool, Duration::from_millis(call.time_ms)).showing(call.shown);
     // The host names a tool by its own name. Of two lists, one may have for an alias what is a name in the other.
     let mut all = registry.iter().chain(tools::INTERNAL).chain(tools::attachment::ATTACHED);
     let run = || match all.find(|tool| tool.name() == call.tool).map(|tool| tool.work()) {
@@ -123,8 +125,8 @@ fn answer(
     FromJail { answer, seen: memory.take_news() }
 }
 
-/// Narrows this process, waits for a program on `launch`, and becomes it.
-pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir, launch: OwnedFd) -> ! {
+/// Narrows this process, waits for a program on `launch`, and becomes it. `ahead`: the program comes later.
+pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir, launch: OwnedFd, ahead: bool) -> ! {
     let failed = |fault: Fault, errno: Option<Errno>, code: i32| -> ! {
         let why = NotStarted { errno: errno.map(|errno| errno as i32), fault };
         let _ = wire::send(launch.as_fd(), &FromLeader::NotStarted(why), &[]);
@@ -137,10 +139,14 @@ pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir,
         sys::reset_signals().map_err(internal)?;
         // Everything: what the program may have is placed below.
         sys::cloexec_from(3).map_err(internal)?;
-        prepared.apply()
+        prepared.apply_but_last()
     };
     if let Err(fault) = prepare() {
         failed(fault, None, NOT_EXECUTABLE);
+    }
+    if ahead {
+        guard::rehearse(base, &charter.protect);
+        std::hint::black_box(environment(charter, &[]));
     }
     let (program, fds) = match wire::receive::<ToLeader>(launch.as_fd()) {
         Ok(Some(message)) => message,
@@ -166,10 +172,33 @@ pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir,
         failed(internal(errno), None, NOT_EXECUTABLE);
     }
     let env = environment(charter, &program.env);
+    if let Err(fault) = prepared.apply_last() {
+        failed(fault, None, NOT_EXECUTABLE);
+    }
+    if let (Some(found), [_, rest @ ..]) = (program.found_at, program.argv.as_slice()) {
+        exec(&[&[found.into_os_string()], rest].concat(), &env);
+    }
     let errno = exec(&program.argv, &env);
     let name = program.argv.first().map(|name| crate::workspace::escape::show(name)).unwrap_or_default();
     let code = if errno == Errno::ENOENT { NOT_FOUND } else { NOT_EXECUTABLE };
-    failed(Fault::new(FaultCode::CommandNotStarted, format!("{name}: {}", errno.desc())), Some(errno), code)
+    failed(not_started(program.argv.first().map(OsString::as_os_str).unwrap_or_default(), &name, errno), Some(errno), code)
+}
+
+/// Why a program was not started, and what to do about it.
+fn not_started(word: &OsStr, name: &str, errno: Errno) -> Fault {
+    let path = Path::new(word);
+    let fault = |says: &str| Fault::new(FaultCode::CommandNotStarted, format!("{name}: {says}"));
+    match errno {
+        Errno::ENOENT if word.is_empty() => fault("no program is named"),
+        Errno::ENOENT if path.components().count() > 1 && path.is_file() => fault("the interpreter that it names is not there")
+            .hint("the first line of a script says what runs it; a program may need a loader that is missing"),
+        Errno::ENOENT if word.as_bytes().contains(&b' ') => fault(errno.desc()).hint("a line of a shell needs one: bash -c 'echo hi'"),
+        Errno::EACCES if path.is_dir() => fault("this is a folder"),
+        Errno::EACCES => {
+            fault(errno.desc()).hint("chmod +x makes a file executable; what the policy permits to be run, `bailiwick policy show` says")
+        }
+        _ => fault(errno.desc()),
+    }
 }
 
 /// This process ends when the one that forked it ends.
@@ -232,6 +261,10 @@ fn exec(argv: &[OsString], env: &[(OsString, OsString)]) -> Errno {
         Err(errno) => return errno,
     };
     let Some(name) = args.first() else { return Errno::EINVAL };
+    if name.is_empty() {
+        // Joined to a folder of PATH it would be that folder.
+        return Errno::ENOENT;
+    }
     if name.as_bytes().contains(&b'/') {
         let Err(errno) = execve(name, &args, &vars);
         return errno;

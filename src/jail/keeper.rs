@@ -6,15 +6,18 @@
 //! longer than a moment, it also watches how much the whole tree uses.
 
 use super::watch::{Disk, Watch};
-use super::wire::{self, Bound, Ended, ToKeeper};
+use super::wire::{self, Bound, Ended, Orders, ToKeeper};
 use super::{enter, tree};
 use crate::confine::Prepared;
-use crate::policy::Charter;
+use crate::confine::cgroups::{Cgroup, Met, Program};
+use crate::policy::{Charter, Limits};
 use crate::sys::{self, Forked};
-use crate::tools::guard::{self, Reply, Stamped};
+use crate::tools::guard::{self, Reply};
 use crate::workspace::BaseDir;
+use crate::workspace::watch::Known;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::CloneFlags;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -27,9 +30,29 @@ use std::time::{Duration, Instant};
 /// How long a promised word of the host is waited for.
 const WORD: Duration = Duration::from_secs(2);
 
-/// Forks the leader, keeps it, reports, and leaves no process behind. Runs in a fork of the warden and does not return.
-pub fn keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk, launch: OwnedFd, control: OwnedFd) -> ! {
-    let code = match try_keep(prepared, charter, base, disk, launch, &control) {
+/// How long a keeper that waits for its program lists the workspace ahead. Larger ones are not searched after each command.
+const LISTING: Duration = Duration::from_millis(20);
+
+/// What bounds programs beside their rlimits.
+#[derive(Debug)]
+pub struct Bounds<'a> {
+    /// What the session may add to disks.
+    pub disk: &'a Disk,
+    /// Where the kernel bounds memory and processes; else they are counted.
+    pub cgroup: Option<&'a Cgroup>,
+}
+
+/// Forks the leader, keeps it, reports, and leaves no process behind. Runs in a fork of the warden and does not return. `ahead`: the program
+/// comes later.
+pub fn keep(
+    prepared: &Prepared,
+    charter: &Charter,
+    base: &BaseDir,
+    bounds: &Bounds<'_>,
+    (launch, control): (OwnedFd, OwnedFd),
+    ahead: bool,
+) -> ! {
+    let code = match try_keep(prepared, charter, base, bounds, (launch, &control), ahead) {
         Ok(()) => 0,
         Err(_) => {
             tree::end_descendants(&HashSet::new(), None);
@@ -39,19 +62,43 @@ pub fn keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
     sys::exit_now(code)
 }
 
-fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk, launch: OwnedFd, control: &OwnedFd) -> Result<(), Errno> {
+fn try_keep(
+    prepared: &Prepared,
+    charter: &Charter,
+    base: &BaseDir,
+    bounds: &Bounds<'_>,
+    (launch, control): (OwnedFd, &OwnedFd),
+    ahead: bool,
+) -> Result<(), Errno> {
     nix::sys::prctl::set_child_subreaper(true)?;
     // Blocked before the fork, so that no end can be missed.
     let mut chld = SigSet::empty();
     chld.add(Signal::SIGCHLD);
     chld.thread_block()?;
     let me = Pid::this();
-    let leader = match sys::fork_single_threaded()? {
-        Forked::Child => enter::lead(me, prepared, charter, base, launch),
+    let mut cgroup = bounds.cgroup.and_then(|cgroup| cgroup.program(&charter.limits).ok());
+    let placed = cgroup.as_ref().map(|program| sys::fork_into(CloneFlags::empty(), Some(program.place())));
+    let forked = match placed {
+        Some(Ok(forked)) => forked,
+        _ => {
+            cgroup = None;
+            sys::fork_single_threaded()?
+        }
+    };
+    let leader = match forked {
+        Forked::Child => enter::lead(me, prepared, charter, base, launch, ahead),
         Forked::Parent(pid) => pid,
     };
     drop(launch);
+    // What the kernel bounds needs no counting.
+    let counted = if cgroup.is_some() { Limits { memory: 0, processes: 0, ..charter.limits } } else { charter.limits };
     let signals = SignalFd::with_flags(&chld, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let known = if ahead {
+        guard::rehearse(base, &charter.protect);
+        Known::by_listing(base, Instant::now() + LISTING)
+    } else {
+        Known::default()
+    };
     let mut status = None;
     let mut heard = true;
     let mut killed = Vec::new();
@@ -59,7 +106,8 @@ fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
     let mut watch: Option<Watch<'_>> = None;
     let mut comparison = Comparison::None;
     while status.is_none() {
-        let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(control.as_fd(), PollFlags::POLLIN)];
+        let mut ready = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(control.as_fd(), PollFlags::POLLIN)];
+        ready.extend(cgroup.iter().flat_map(|program| program.events()).map(|events| PollFd::new(events, PollFlags::POLLPRI)));
         let pause = watch.as_ref().and_then(Watch::pause_ms).map_or(PollTimeout::NONE, PollTimeout::from);
         match poll(&mut ready, pause) {
             Err(Errno::EINTR) => continue,
@@ -77,13 +125,13 @@ fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
                         let _ = nix::sys::signal::killpg(leader, signal).or_else(|_| kill(leader, signal));
                     }
                 }
-                Ok(Some((ToKeeper::Watch, _))) => watch = Some(Watch::new(charter.limits, disk, leader)),
+                Ok(Some((ToKeeper::Watch, _))) => watch = Some(Watch::new(counted, bounds.disk, leader)),
                 Ok(Some((ToKeeper::Kill, _))) => {
                     killed = tree::end_descendants(&HashSet::new(), Some(leader));
                     status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
                 }
                 Ok(Some((ToKeeper::CompareLater, _))) => comparison = Comparison::Awaited,
-                Ok(Some((ToKeeper::Compare { stamps, sweep }, _))) => comparison = Comparison::With(stamps, sweep),
+                Ok(Some((ToKeeper::Compare(orders), _))) => comparison = Comparison::With(orders),
                 // The host is gone, or talks nonsense.
                 Ok(None) | Err(_) => {
                     heard = false;
@@ -93,35 +141,45 @@ fn try_keep(prepared: &Prepared, charter: &Charter, base: &BaseDir, disk: &Disk,
             }
         }
         if status.is_none() {
-            exceeded = watch.as_mut().and_then(Watch::look);
+            exceeded = cgroup.as_ref().and_then(met).or_else(|| watch.as_mut().and_then(Watch::look));
             if exceeded.is_some() {
                 killed = tree::end_descendants(&HashSet::new(), Some(leader));
                 status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
             }
         }
     }
+    exceeded = exceeded.or_else(|| cgroup.as_ref().and_then(met));
     // Nothing left is the common case, and costs one system call.
     if !tree::is_over() {
         killed.extend(tree::end_descendants(&HashSet::new(), Some(leader)));
     }
+    drop(cgroup);
     if heard {
         let mut ended = ended(status, killed, exceeded);
-        ended.compared = comparison.make(base, control);
+        ended.compared = comparison.make(base, control, &known);
         wire::send(control.as_fd(), &ended, &[])?;
     }
     Ok(())
+}
+
+/// The bound that the kernel has held a program to.
+fn met(program: &Program<'_>) -> Option<Bound> {
+    program.met().map(|met| match met {
+        Met::Memory => Bound::Memory,
+        Met::Processes => Bound::Processes,
+    })
 }
 
 /// The comparison of protected names, as far as the host has asked for it.
 enum Comparison {
     None,
     Awaited,
-    With(Vec<Stamped>, bool),
+    With(Orders),
 }
 
 impl Comparison {
     /// Compares. `None` where there is nothing to compare with: the host then asks a jail.
-    fn make(mut self, base: &BaseDir, control: &OwnedFd) -> Option<Reply> {
+    fn make(mut self, base: &BaseDir, control: &OwnedFd, known: &Known) -> Option<Reply> {
         let until = Instant::now() + WORD;
         // Sent before the program was started, or just after: it may lie in the wire, unread.
         loop {
@@ -131,14 +189,14 @@ impl Comparison {
                 break;
             }
             match wire::receive::<ToKeeper>(control.as_fd()) {
-                Ok(Some((ToKeeper::Compare { stamps, sweep }, _))) => self = Self::With(stamps, sweep),
+                Ok(Some((ToKeeper::Compare(orders), _))) => self = Self::With(orders),
                 Ok(Some((ToKeeper::CompareLater, _))) => self = Self::Awaited,
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => break,
             }
         }
         match self {
-            Self::With(stamps, sweep) => Some(guard::compare(base, &stamps, sweep)),
+            Self::With(orders) => Some(guard::compare_and_open(base, &orders.stamps, orders.sweep, &orders.closed, known)),
             Self::None | Self::Awaited => None,
         }
     }

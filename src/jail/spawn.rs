@@ -59,6 +59,7 @@ impl Warden {
     /// # Errors
     /// `internal`: why it did not start.
     pub fn begin(exe: &Path, charter: &Charter, classes: &[Access], base: &BaseDir) -> Result<Self, Fault> {
+        crate::sys::keep_memory();
         let internal = |what: &str, errno: Errno| Fault::new(FaultCode::Internal, format!("the warden {what}: {}", errno.desc()));
         let (ours, theirs) = wire::packet_pair().map_err(|errno| internal("has no wire", errno))?;
         let pid = start_process(exe, &theirs).map_err(|errno| internal("could not be started", errno))?;
@@ -127,7 +128,7 @@ impl Warden {
     pub fn open_calls(&self, access: Access) -> Result<(u64, OwnedFd), Fault> {
         let (ours, theirs) = wire::stream_pair().map_err(no_wire)?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.send(&ToWarden::Open { id, access }, &[theirs.as_fd()])?;
+        self.send(&ToWarden::Open { id, access, ahead: false }, &[theirs.as_fd()])?;
         Ok((id, ours))
     }
 
@@ -136,10 +137,22 @@ impl Warden {
     /// # Errors
     /// `session_closed`, `internal`.
     pub fn open_program(&self, access: Access) -> Result<Waiting, Fault> {
+        self.open_for_program(access, false)
+    }
+
+    /// The same for a program that is not known yet: until then it makes itself ready.
+    ///
+    /// # Errors
+    /// As [`Warden::open_program`].
+    pub fn open_ahead(&self, access: Access) -> Result<Waiting, Fault> {
+        self.open_for_program(access, true)
+    }
+
+    fn open_for_program(&self, access: Access, ahead: bool) -> Result<Waiting, Fault> {
         let (launch, leader) = wire::packet_pair().map_err(no_wire)?;
         let (control, keeper) = wire::packet_pair().map_err(no_wire)?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.send(&ToWarden::Open { id, access }, &[leader.as_fd(), keeper.as_fd()])?;
+        self.send(&ToWarden::Open { id, access, ahead }, &[leader.as_fd(), keeper.as_fd()])?;
         Ok(Waiting { id, launch, control })
     }
 

@@ -7,6 +7,7 @@
 use super::watch::Disk;
 use super::wire::{self, FromWarden, ToWarden};
 use super::{enter, keeper, recover, tree};
+use crate::confine::cgroups::{self, Cgroup};
 use crate::confine::rooms::{self, Entered, Vantage};
 use crate::confine::{self, Left, Options, Prepared, Report, Surroundings, Trial};
 use crate::envelope::{Fault, FaultCode};
@@ -44,6 +45,7 @@ pub fn is_asked(args: &[std::ffi::OsString]) -> bool {
 /// Runs the role until the host is gone. Returns the exit code of the process.
 pub fn run(registry: &[&dyn AnyTool]) -> i32 {
     let Ok(wire) = open_wire() else { return 2 };
+    crate::sys::keep_memory();
     let (hello, fds) = match wire::receive::<ToWarden>(wire.as_fd()) {
         Ok(Some(message)) => message,
         _ => return 2,
@@ -160,6 +162,7 @@ struct Warden {
     left: Option<Left>,
     vantage: Option<Vantage>,
     disk: Disk,
+    cgroup: Option<Cgroup>,
     /// `None` only in a forked child, which has no business with the host's wire.
     wire: Option<OwnedFd>,
     jails: HashMap<Pid, (u64, Access)>,
@@ -177,7 +180,18 @@ impl Warden {
     ) -> Result<(Self, Report), (OwnedFd, Fault)> {
         let internal = |errno: Errno| Fault::new(FaultCode::Internal, format!("the warden could not start: {}", errno.desc()));
         let raise = |charter: &mut Charter, base: &mut BaseDir| -> Result<_, Fault> {
-            let entered = if charter.namespaces { rooms::enter(charter)? } else { Entered::default() };
+            let cgroup = cgroups::begin(&charter.identity);
+            let entered = match &cgroup {
+                Err(_) if !charter.namespaces => Entered::default(),
+                cgroup => rooms::enter(charter, cgroup.as_ref().ok())?,
+            };
+            let cgroup = match cgroup {
+                Ok(cgroup) if entered.cgroup => Some(cgroup),
+                unused => {
+                    unused.into_iter().for_each(Cgroup::discard);
+                    None
+                }
+            };
             if entered.namespaces.mount {
                 // A descriptor from before the mounts writes through a read-only cover.
                 *base = reopened(base)?;
@@ -190,7 +204,7 @@ impl Warden {
             chld.thread_block().map_err(internal)?;
             let signals = SignalFd::with_flags(&chld, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(internal)?;
             confine::drop_identity(&charter.identity)?;
-            if entered.namespaces.pid {
+            if entered.namespaces.pid || entered.cgroup {
                 // Becoming somebody else has cleared it.
                 sys::set_parent_death_signal(libc::SIGKILL).map_err(internal)?;
             }
@@ -200,6 +214,7 @@ impl Warden {
             let surroundings = Surroundings {
                 namespaces: entered.namespaces,
                 processes_bounded: entered.processes_bounded,
+                cgroup: cgroup.is_some(),
                 // The host compares by calls of this class, after each command.
                 protected_watched: charter.change.is_some() && charter.execute.is_some(),
                 ..surroundings()
@@ -210,10 +225,10 @@ impl Warden {
                 report.notes.extend(recover::recover(change, base, journal));
             }
             let spool = open(&charter.session_dir.join("spool"), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok();
-            Ok((signals, prepared, (options, surroundings, left), spool, report))
+            Ok((signals, prepared, (options, surroundings, left, cgroup), spool, report))
         };
         match raise(&mut charter, &mut base) {
-            Ok((signals, prepared, (options, surroundings, left), spool, report)) => {
+            Ok((signals, prepared, (options, surroundings, left, cgroup), spool, report)) => {
                 let base = base.with_protected(charter.protect.clone());
                 let disk = Disk::now(&charter.base, &charter.session_dir);
                 let warden = Self {
@@ -227,6 +242,7 @@ impl Warden {
                     left: Some(left),
                     vantage: None,
                     disk,
+                    cgroup,
                     wire: Some(wire),
                     jails: HashMap::new(),
                     signals,
@@ -262,7 +278,7 @@ impl Warden {
             }
             match order {
                 None => {}
-                Some(Ok(Some((ToWarden::Open { id, access }, fds)))) => self.open(registry, id, access, fds)?,
+                Some(Ok(Some((ToWarden::Open { id, access, ahead }, fds)))) => self.open(registry, (id, access, ahead), fds)?,
                 Some(Ok(Some((ToWarden::Kill { id }, _)))) => self.kill(id),
                 // The host is gone, or talks nonsense.
                 Some(Ok(Some((ToWarden::Hello { .. }, _)) | None) | Err(_)) => return Ok(()),
@@ -339,7 +355,7 @@ impl Warden {
         }
     }
 
-    fn open(&mut self, registry: &[&dyn AnyTool], id: u64, access: Access, fds: Vec<OwnedFd>) -> Result<(), Errno> {
+    fn open(&mut self, registry: &[&dyn AnyTool], (id, access, ahead): (u64, Access, bool), fds: Vec<OwnedFd>) -> Result<(), Errno> {
         let refused = |code, message: &str| FromWarden::NotOpened { id, fault: Fault::new(code, message) };
         let mut fds = fds.into_iter();
         let (Some(first), second) = (fds.next(), fds.next()) else {
@@ -361,7 +377,10 @@ impl Warden {
                         let journal = self.journal.as_ref().filter(|_| access == Access::Change);
                         enter::answer_calls(me, prepared, registry, (&self.base, spool, journal), first)
                     }
-                    (Some(prepared), _, Some(control)) => keeper::keep(prepared, &self.charter, &self.base, &self.disk, first, control),
+                    (Some(prepared), _, Some(control)) => {
+                        let bounds = keeper::Bounds { disk: &self.disk, cgroup: self.cgroup.as_ref() };
+                        keeper::keep(prepared, &self.charter, &self.base, &bounds, (first, control), ahead)
+                    }
                     _ => sys::exit_now(2),
                 }
             }

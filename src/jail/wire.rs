@@ -8,21 +8,23 @@
 //! The host treats all that comes from a jail as hostile: bounded before it is read, checked in shape before it is used.
 
 use crate::confine::Report;
-use crate::envelope::Fault;
+use crate::envelope::{Envelope, Fault};
 use crate::policy::{Access, Charter};
 use crate::sys;
 use crate::tools::Answer;
 use crate::tools::bench::Seen;
-use crate::tools::guard::{Reply, Stamped};
+use crate::tools::guard::{Closed, Reply, Stamped};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 /// The most bytes of a message that travel inside it; larger ones go by memfd.
 const INLINE: usize = 32 * 1024;
@@ -47,6 +49,8 @@ pub enum ToWarden {
         id: u64,
         /// Its class.
         access: Access,
+        /// Its program comes later: it may make itself ready meanwhile.
+        ahead: bool,
     },
     /// End a jail and all that is in it.
     Kill {
@@ -95,10 +99,13 @@ pub struct ToJail {
     pub seen: Vec<Seen>,
     /// Milliseconds that the tool may take; it returns what it has before they are over.
     pub time_ms: u64,
+    /// Somebody wants the text of a success beside its facts.
+    pub shown: bool,
 }
 
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(try_from = "Received")]
 pub struct FromJail {
     /// Envelope and text.
     pub answer: Answer,
@@ -106,11 +113,45 @@ pub struct FromJail {
     pub seen: Vec<Seen>,
 }
 
+/// A [`FromJail`] as it is read: the facts stay text, and are checked to be one line that can be read.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Received {
+    answer: ReceivedAnswer,
+    seen: Vec<Seen>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReceivedAnswer {
+    envelope: ReceivedEnvelope,
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReceivedEnvelope {
+    success: bool,
+    data: Box<RawValue>,
+    error: Option<String>,
+}
+
+impl TryFrom<Received> for FromJail {
+    type Error = String;
+
+    fn try_from(Received { answer, seen }: Received) -> Result<Self, String> {
+        let ReceivedEnvelope { success, data, error } = answer.envelope;
+        Ok(Self { answer: Answer { envelope: Envelope::received(success, data, error)?, text: answer.text }, seen })
+    }
+}
+
 /// A program, for a leader. Descriptors: as many as `places`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ToLeader {
     /// The program and its arguments; a name without a slash is looked up in PATH.
     pub argv: Vec<OsString>,
+    /// Where the program will be found, as far as the host can tell. Tried first, and then it is also the program's name.
+    pub found_at: Option<PathBuf>,
     /// Variables on top of the charter's; an empty value removes none.
     pub env: Vec<(OsString, OsString)>,
     /// The folder to start in, as the call names it, relative to the base.
@@ -155,12 +196,18 @@ pub enum ToKeeper {
     /// A [`ToKeeper::Compare`] follows: wait for it before reporting.
     CompareLater,
     /// When everything has ended, compare protected names with what they were.
-    Compare {
-        /// What they were.
-        stamps: Vec<Stamped>,
-        /// Search the workspace for repositories too.
-        sweep: bool,
-    },
+    Compare(Orders),
+}
+
+/// What a keeper has to compare.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Orders {
+    /// What the protected names were.
+    pub stamps: Vec<Stamped>,
+    /// Search the workspace for repositories too.
+    pub sweep: bool,
+    /// Folders that could not be listed before: they stay as they are.
+    pub closed: Vec<Closed>,
 }
 
 /// From a keeper: the program has ended, and so has everything that it started.

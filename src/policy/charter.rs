@@ -5,8 +5,9 @@
 
 use super::{Access, Protection};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What is permitted in this session, per access class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +64,92 @@ impl Charter {
             Access::Own => Some(&self.own),
         }
     }
+
+    /// The grants of all classes.
+    pub fn all_grants(&self) -> impl Iterator<Item = &Grant> {
+        let all = [Some(&self.look), self.change.as_ref(), self.execute.as_ref(), Some(&self.own)];
+        all.into_iter().flatten().flat_map(|grants| &grants.0)
+    }
+
+    /// What mounts keep writable: what is granted for writing to anybody, but not what lies beneath another such folder, for nothing can be
+    /// renamed from one mount to the next.
+    pub fn writable(&self) -> BTreeSet<PathBuf> {
+        let all: BTreeSet<&PathBuf> = self.all_grants().filter(|grant| grant.rights.write).map(|grant| &grant.path).collect();
+        // Sorted, so what is above comes first.
+        let mut tops = BTreeSet::new();
+        for path in all {
+            if !path.ancestors().any(|above| tops.contains(above)) {
+                tops.insert(path.clone());
+            }
+        }
+        tops
+    }
+
+    /// What is granted below folders of the session's own, and has to be mounted there: what lies in a writable folder comes with it.
+    pub fn granted_in(&self, own: Own) -> Vec<OwnTree> {
+        let written = self.writable();
+        let paths: BTreeSet<&PathBuf> = self.all_grants().map(|grant| &grant.path).filter(|path| own.holds(path)).collect();
+        let above = |path: &Path| path.ancestors().skip(1).any(|above| written.contains(above));
+        let tree = |path: &PathBuf| {
+            let writable = written.contains(path);
+            let runs = |grant: &Grant| grant.rights.exec && (path.starts_with(&grant.path) || writable && grant.path.starts_with(path));
+            OwnTree { path: path.clone(), writable, exec: self.all_grants().any(runs) }
+        };
+        paths.into_iter().filter(|path| !above(path)).map(tree).collect()
+    }
+
+    /// The protected names that mounts can cover, each with the folders above it within the base, which must keep their names too. A link, and
+    /// what lies behind one, is not covered: where it leads is protected by the name that it has there.
+    pub fn covered(&self) -> Vec<(PathBuf, Vec<PathBuf>)> {
+        let mut all = Vec::new();
+        for name in &self.protect {
+            let path = self.base.join(name);
+            let pins: Vec<PathBuf> = path
+                .ancestors()
+                .skip(1)
+                .take_while(|above| *above != self.base && above.starts_with(&self.base))
+                .map(Path::to_path_buf)
+                .collect();
+            let is_link = |path: &Path| path.symlink_metadata().map_or(true, |meta| meta.file_type().is_symlink());
+            if !is_link(&path) && !pins.iter().any(|pin| is_link(pin)) {
+                all.push((path, pins));
+            }
+        }
+        all
+    }
+
+    /// Why a shared folder cannot be the session's own; `None`: it can. A Landlock rule for it holds for all that is mounted below it, so
+    /// nothing may be there that commands must not write: neither the session's folder, nor a workspace that is not theirs to change.
+    pub fn shared(&self, folder: &str) -> Option<&'static str> {
+        let theirs =
+            |path: &Path| self.execute.iter().flat_map(|grants| &grants.0).any(|grant| grant.rights.write && path.starts_with(&grant.path));
+        let written = |path: &PathBuf| path.starts_with(folder) && !theirs(path) && !path.starts_with(&self.session_dir);
+        if !Path::new(folder).is_dir() {
+            Some("there is none here")
+        } else if self.session_dir.starts_with(folder) {
+            Some("the session's folder is below it: set TMPDIR to a folder elsewhere")
+        } else if self.writable().iter().any(written) {
+            Some("commands may not write everything that is granted below it")
+        } else {
+            None
+        }
+    }
+}
+
+/// Folders that everybody shares, of which the session may have its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Own {
+    /// `/tmp`, which is the session's `tmp`.
+    pub tmp: bool,
+    /// `/dev/shm`.
+    pub shm: bool,
+}
+
+impl Own {
+    /// Whether a path lies in one of them.
+    pub fn holds(self, path: &Path) -> bool {
+        self.tmp && path.starts_with("/tmp") || self.shm && path.starts_with("/dev/shm")
+    }
 }
 
 /// A list of grants, each with its reason; everything that is not granted is refused.
@@ -111,6 +198,28 @@ impl Rights {
     pub const ALL: Self = Self { read: true, exec: true, write: true, device: false };
     /// A device node.
     pub const DEVICE: Self = Self { read: true, exec: false, write: false, device: true };
+
+    /// What either permits.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            read: self.read | other.read,
+            exec: self.exec | other.exec,
+            write: self.write | other.write,
+            device: self.device | other.device,
+        }
+    }
+}
+
+/// A tree that is mounted in a folder of the session's own. The rule for `/tmp` gives commands every right on it, and the mount takes some of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnTree {
+    /// Where it is.
+    pub path: PathBuf,
+    /// It can be written to.
+    pub writable: bool,
+    /// What is in it can be executed: a grant for that covers it or, of a writable tree, lies in it.
+    pub exec: bool,
 }
 
 /// Who the jails are.

@@ -1,15 +1,14 @@
-//! What a policy means, for a person: the list, each rule with its origin, and what the charter says of one act.
+//! What a policy means, for a person: the list, and each rule with its origin.
 //!
-//! Never opens or changes anything: a prediction comes from the charter alone. Who enforces a rule is the report's to say.
+//! Never opens or changes anything. Who enforces a rule is the report's to say.
 
-use super::charter::{Charter, Grant, Limits, Net, Unix};
+use super::charter::{Grant, Limits, Net, Unix};
 use super::resolve::Resolved;
 use super::units::{Bytes, Millis};
 use super::{Access, Protection, shelf};
 use crate::envelope::Fault;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::{Component, Path, PathBuf};
 
 /// One line of `policy list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -205,97 +204,10 @@ fn name(access: Access) -> &'static str {
     }
 }
 
-/// What is done to a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Op {
-    /// Read a file or list a folder.
-    Read,
-    /// Write to, or truncate, a file that exists.
-    Write,
-    /// Create, remove, rename or link the name.
-    Create,
-    /// Execute a file.
-    Exec,
-}
-
-/// What the charter says of an act.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
-    /// Whether the sandbox lets it through. Ordinary permissions may still refuse it.
-    pub allowed: bool,
-    /// What decides.
-    pub by: By,
-}
-
-/// What decides over an act.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum By {
-    /// This grant.
-    Grant(Grant),
-    /// The path, or one beneath it, is protected.
-    Protected(PathBuf),
-    /// The policy does not have this class of calls.
-    NoAccess,
-    /// No grant: everything that is not granted is refused.
-    Nothing,
-}
-
-/// Predicts what the sandbox answers. `path` is absolute with its links resolved (see [`resolved_path`]): the kernel judges where a path
-/// leads, not how it is written.
-pub fn predict(charter: &Charter, access: Access, path: &Path, op: Op) -> Verdict {
-    let refused = |by| Verdict { allowed: false, by };
-    let Some(grants) = charter.grants(access) else { return refused(By::NoAccess) };
-    if matches!(op, Op::Write | Op::Create) {
-        let protected = charter.protect.iter().map(|name| charter.base.join(name)).find(|name| {
-            // To move a folder away is to change what is beneath it.
-            path.starts_with(name) || (op == Op::Create && name.starts_with(path))
-        });
-        if let Some(protected) = protected {
-            return refused(By::Protected(protected));
-        }
-    }
-    // A name is made and removed in its folder: the right on the folder counts, and a grant of the name itself is not enough.
-    let judged = match op {
-        Op::Create => path.parent().unwrap_or(path),
-        _ => path,
-    };
-    let grant = grants.0.iter().find(|grant| {
-        judged.starts_with(&grant.path)
-            && match op {
-                Op::Read => grant.rights.read,
-                Op::Write => grant.rights.write || grant.rights.device,
-                Op::Create => grant.rights.write,
-                Op::Exec => grant.rights.exec,
-            }
-    });
-    match grant {
-        Some(grant) => Verdict { allowed: true, by: By::Grant(grant.clone()) },
-        None => refused(By::Nothing),
-    }
-}
-
-/// Where a path leads: the part that exists with its links resolved, and the rest as written. Relative paths begin at the base. `None`: the
-/// rest contains `..`, which nothing that does not exist can be left by.
-pub fn resolved_path(base: &Path, path: &Path) -> Option<PathBuf> {
-    let whole = base.join(path);
-    for known in whole.ancestors() {
-        let Ok(real) = known.canonicalize() else { continue };
-        let rest = whole.strip_prefix(known).ok()?;
-        if rest.components().any(|part| !matches!(part, Component::Normal(_))) {
-            return None;
-        }
-        return Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::resolve::tests::Machine;
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn the_list_has_one_default() {
@@ -316,65 +228,5 @@ mod tests {
         assert!(text.contains("Cargo.lock  # decides which code of others runs (policy fork-pr)"));
         assert!(text.contains("[fs] (execute)") && text.contains("(image minimal)") || text.contains("(image host)"));
         serde_json::to_string(&rules).unwrap();
-    }
-
-    #[test]
-    fn predictions() {
-        let machine = Machine::new();
-        let charter = machine.resolve("build").unwrap().charter;
-        let (base, root) = (&machine.base, &machine.here.root);
-        for (access, path, op, allowed) in [
-            (Access::Look, base.join("README"), Op::Read, true),
-            (Access::Look, base.join("README"), Op::Write, false),
-            (Access::Look, root.join("etc/passwd"), Op::Read, false),
-            (Access::Change, base.join("new"), Op::Create, true),
-            (Access::Change, base.join("bin/evil"), Op::Exec, false),
-            (Access::Execute, base.join("bin/evil"), Op::Exec, true),
-            (Access::Execute, root.join("etc/passwd"), Op::Read, true),
-            (Access::Execute, root.join("etc/passwd"), Op::Write, false),
-            (Access::Execute, root.join("etc/shadow"), Op::Read, false),
-            (Access::Execute, root.join("dev/null"), Op::Write, true),
-            (Access::Execute, root.join("dev/null"), Op::Create, false),
-            (Access::Execute, base.join(".git/hooks/pre-commit"), Op::Create, false),
-            (Access::Execute, base.join(".git/config"), Op::Write, false),
-            (Access::Execute, base.join(".git/config"), Op::Read, true),
-            (Access::Execute, base.join(".git"), Op::Create, false),
-            (Access::Execute, base.join(".git/index"), Op::Create, true),
-            (Access::Execute, base.clone(), Op::Create, false),
-        ] {
-            let verdict = predict(&charter, access, &path, op);
-            assert_eq!(verdict.allowed, allowed, "{access:?} {} {op:?}: {verdict:?}", path.display());
-            assert_eq!(matches!(verdict.by, By::Grant(_)), allowed);
-        }
-        let observe = machine.resolve("observe").unwrap().charter;
-        assert_eq!(predict(&observe, Access::Execute, base, Op::Read).by, By::NoAccess);
-    }
-
-    #[test]
-    fn a_path_is_judged_where_it_leads() {
-        let machine = Machine::new();
-        std::os::unix::fs::symlink(machine.here.root.join("etc"), machine.base.join("link")).unwrap();
-        let resolved = |path: &str| resolved_path(&machine.base, Path::new(path));
-        assert_eq!(resolved("link/shadow"), Some(machine.here.root.join("etc/shadow")));
-        assert_eq!(resolved("link/../opt"), Some(machine.here.root.join("opt")));
-        assert_eq!(resolved("new/file"), Some(machine.base.join("new/file")));
-        assert_eq!(resolved("absent/../../other/secret"), None);
-    }
-
-    /// What is beneath an allowed folder is allowed, and nothing outside of every grant ever is.
-    #[test]
-    fn rights_reach_down_and_never_out() {
-        let grant = |path: &str, rights| Grant { path: path.into(), rights, reason: "r".into(), origin: "o".into() };
-        let mut charter = Machine::new().resolve("observe").unwrap().charter;
-        charter.protect.clear();
-        charter.execute =
-            Some(super::super::Grants(vec![grant("/w", super::super::Rights::ALL), grant("/usr", super::super::Rights::RUN)]));
-        proptest!(|(parts in proptest::collection::vec("[a-z]{1,3}", 1..4), op in 0usize..4)| {
-            let op = [Op::Read, Op::Write, Op::Create, Op::Exec][op];
-            let rest: PathBuf = parts.iter().collect();
-            let allowed = |top: &str| predict(&charter, Access::Execute, &Path::new(top).join(&rest), op).allowed;
-            prop_assert!(allowed("/w") && !allowed("/wx") && !allowed("/opt"));
-            prop_assert_eq!(allowed("/usr"), matches!(op, Op::Read | Op::Exec));
-        });
     }
 }

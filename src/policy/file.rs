@@ -289,8 +289,10 @@ fn variable(name: &str) -> Result<(), String> {
 pub(super) fn toml_fault(error: &toml::de::Error, text: &str, label: &str, what: &str) -> Fault {
     let line = error.span().map(|span| 1 + text.bytes().take(span.start).filter(|b| *b == b'\n').count());
     let at = line.map(|line| format!(", line {line}")).unwrap_or_default();
-    let fault = Fault::new(FaultCode::InvalidPolicy, format!("{label}{at}: {}", error.message().replace('\n', " ")))
-        .hint(format!("`bailiwick policy show` prints a {what} that is right"));
+    let fault = Fault::new(FaultCode::InvalidPolicy, format!("{label}{at}: {}", error.message().replace('\n', " "))).hint(match what {
+        "policy" => "`bailiwick policy show build --source` prints one as it is written".to_owned(),
+        what => format!("the README says what an {what} holds"),
+    });
     match line {
         Some(line) => fault.with("line", line),
         None => fault,

@@ -1,32 +1,25 @@
-//! The git settings of commands: the person's name and address, and nothing else of the person's settings.
+//! The git settings of commands: the person's name and address, and nothing else of the person's settings. And where git looks for hooks.
 //!
-//! Never follows an include, and never takes over a key that names a program, a helper or a key.
+//! Never takes over a key that names a program, a helper or a key.
 
 use super::surroundings::Surroundings;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
 
 /// Longer than the settings of any person, in bytes.
-const LONGEST: u64 = 1 << 18;
+const LONGEST: u64 = 16 << 20;
+
+/// How many files of settings are followed.
+const MOST_INCLUDED: usize = 32;
 
 /// The text of the private settings file.
 pub(super) fn private(here: &Surroundings, base: &Path) -> String {
     let (mut name, mut email) = (None, None);
-    // Lowest first, as git reads them.
-    let xdg = here.folder("XDG_CONFIG_HOME").or_else(|| here.in_home(".config")).map(|config| config.join("git/config"));
-    let told = here.folder("GIT_CONFIG_GLOBAL");
-    let files = match told {
-        Some(file) => vec![file],
-        None => [xdg, here.in_home(".gitconfig")].into_iter().flatten().collect(),
-    };
-    for file in files {
-        let mut text = String::new();
-        let Ok(opened) = File::open(&file) else { continue };
-        if opened.take(LONGEST).read_to_string(&mut text).is_err() {
-            continue;
-        }
-        let (this_name, this_email) = user(&text);
+    for text in of_the_person(here) {
+        let [this_name, this_email] = values(&text, "user", ["name", "email"]);
         name = this_name.or(name);
         email = this_email.or(email);
     }
@@ -47,26 +40,272 @@ pub(super) fn private(here: &Surroundings, base: &Path) -> String {
     text
 }
 
-/// `user.name` and `user.email` of a settings file; the last of each counts.
-fn user(text: &str) -> (Option<String>, Option<String>) {
-    let (mut name, mut email) = (None, None);
-    let mut in_user = false;
-    for line in text.lines() {
+/// The texts of the person's settings, lowest first, as git reads them.
+fn of_the_person(here: &Surroundings) -> Vec<String> {
+    files_of_the_person(here).iter().filter_map(|file| text_of(file)).collect()
+}
+
+fn files_of_the_person(here: &Surroundings) -> Vec<PathBuf> {
+    let xdg = here.folder("XDG_CONFIG_HOME").or_else(|| here.in_home(".config")).map(|config| config.join("git/config"));
+    match here.folder("GIT_CONFIG_GLOBAL") {
+        Some(file) => vec![file],
+        None => [xdg, here.in_home(".gitconfig")].into_iter().flatten().collect(),
+    }
+}
+
+/// The text of a settings file, if there is one: a regular file, and nothing that one could wait for. What is no text in it is no setting.
+pub(super) fn text_of(file: &Path) -> Option<String> {
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(file).ok()?;
+    if !opened.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    opened.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What git reads or runs because settings name it, as far as it lies in the workspace: relative to the base, with the reason. `repository`:
+/// the text of the repository's own settings; `git_dir`: where they are, from which they name files.
+pub(super) fn named(here: &Surroundings, repository: Option<&str>, git_dir: &Path, base: &Path) -> Vec<(PathBuf, &'static str)> {
+    let mut texts: Vec<(String, PathBuf)> = repository.map(|text| (text.to_owned(), git_dir.to_path_buf())).into_iter().collect();
+    texts.extend(files_of_the_person(here).into_iter().filter_map(|file| Some((text_of(&file)?, file.parent()?.to_path_buf()))));
+    follow(texts, &Places { git_dir, top: base, base, home: here.home.as_deref() })
+}
+
+/// The same of a repository that lies in the workspace, by its own settings alone. `git_dir` is absolute.
+pub fn named_in_workspace(text: &str, git_dir: &Path, base: &Path) -> Vec<(PathBuf, &'static str)> {
+    let [told] = values(text, "core", ["worktree"]);
+    let top = match (told, git_dir.file_name()) {
+        (Some(told), _) => plainly(&git_dir.join(told)),
+        (None, Some(name)) if name == ".git" => git_dir.parent().unwrap_or(git_dir).to_path_buf(),
+        _ => git_dir.to_path_buf(),
+    };
+    follow(vec![(text.to_owned(), git_dir.to_path_buf())], &Places { git_dir, top: &top, base, home: None })
+}
+
+/// A path without `..`, by its text: it only nominates.
+fn plainly(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part)
+        }
+    }
+    plain
+}
+
+/// What settings name files from.
+struct Places<'a> {
+    git_dir: &'a Path,
+    /// Where the tree is.
+    top: &'a Path,
+    base: &'a Path,
+    home: Option<&'a Path>,
+}
+
+fn follow(mut texts: Vec<(String, PathBuf)>, places: &Places<'_>) -> Vec<(PathBuf, &'static str)> {
+    let (mut found, base) = (Vec::new(), places.base);
+    let home = places.home.and_then(|home| home.canonicalize().ok());
+    let mut read = 0;
+    while let Some((text, folder)) = texts.get(read).cloned() {
+        read += 1;
+        for told in included(&text) {
+            let file = folder.join(expanded(places.home, &told));
+            found.extend(inside(base, &file).into_iter().map(|path| (path, "git reads settings from it (include.path)")));
+            // What lies elsewhere no command can change, and it may be anything: a device, a log that never ends. Settings may include one
+            // another.
+            if let Ok(file) = file.canonicalize()
+                && (file.starts_with(base) || home.as_ref().is_some_and(|home| file.starts_with(home)))
+                && texts.len() < MOST_INCLUDED
+                && let Some(text) = text_of(&file)
+            {
+                texts.push((text, file.parent().unwrap_or(base).to_path_buf()));
+            }
+        }
+        let [attributes] = values(&text, "core", ["attributesfile"]);
+        let attributes = attributes.map(|told| places.top.join(expanded(places.home, &told)));
+        found.extend(attributes.iter().flat_map(|file| inside(base, file)).map(|path| (path, "names filters that git runs")));
+        let programs = settings(&text).into_iter().filter(runs).flat_map(|setting| programs(&setting.value, places));
+        found.extend(programs.flat_map(|file| inside(base, &file)).map(|path| (path, "git's settings have it run")));
+    }
+    let told = texts.iter().filter_map(|(text, _)| values(text, "core", ["hookspath"]).into_iter().next().flatten());
+    let hooks = told.map(|told| places.top.join(expanded(places.home, &told))).chain([places.git_dir.join("hooks")]);
+    found.extend(hooks.flat_map(|hooks| inside(base, &hooks)).map(|path| (path, "git runs what is in it (core.hooksPath)")));
+    found
+}
+
+/// Words in keys that name programs, whatever section they are in.
+const RUNS: &[&str] =
+    &["command", "cmd", "program", "helper", "editor", "pager", "askpass", "textconv", "driver", "uploadpack", "receivepack", "hook"];
+
+/// Whether git runs what the setting says.
+fn runs(setting: &Setting) -> bool {
+    match (setting.section.as_str(), setting.key.as_str()) {
+        ("alias", _) => setting.value.starts_with('!'),
+        ("filter" | "pager" | "credential", _)
+        | ("core", "fsmonitor" | "gitproxy")
+        | ("diff", "external")
+        | ("interactive", "difffilter") => true,
+        ("core", "hookspath") => false,
+        (_, key) => RUNS.iter().any(|word| key.contains(word)),
+    }
+}
+
+/// Programs that run the file that follows them.
+const INTERPRETERS: &[&str] = &["sh", "bash", "dash", "zsh", "env", "exec", "python", "python3", "perl", "ruby", "node", "php", "lua", "."];
+
+/// The files that a command line runs, as far as they can be told from data: what stands where a program does and is named by a path, what can
+/// be executed, and what an interpreter is given.
+fn programs(line: &str, places: &Places<'_>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for command in line.trim_start_matches('!').split([';', '|', '&', '(', ')', '`', '\n']) {
+        // The first word, and what follows an interpreter and its options.
+        let mut is_program = true;
+        for word in command.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).filter(|word| !word.is_empty()) {
+            let path = places.top.join(expanded(places.home, word));
+            let meta = path.metadata().ok();
+            let is_file = meta.as_ref().is_some_and(std::fs::Metadata::is_file);
+            let executable = meta.is_some_and(|meta| meta.permissions().mode() & 0o111 != 0);
+            if is_file && (is_program || executable) || is_program && !path.exists() && word.contains('/') {
+                found.push(path);
+            }
+            let name = word.rsplit('/').next().unwrap_or(word);
+            is_program = INTERPRETERS.contains(&name) || is_program && (word.starts_with('-') || word.contains('='));
+        }
+    }
+    found
+}
+
+/// A path as settings tell it: `~` is the home folder, `~name` that of another user, `%(prefix)` where git is installed.
+fn expanded(home: Option<&Path>, told: &str) -> PathBuf {
+    if let Some(rest) = told.strip_prefix("%(prefix)/") {
+        return Path::new("/usr").join(rest);
+    }
+    let Some(tail) = told.strip_prefix('~') else { return told.into() };
+    let (user, rest) = tail.split_once('/').unwrap_or((tail, ""));
+    let folder = if user.is_empty() { home.map(Path::to_path_buf) } else { home_of(user) };
+    // Where git finds no such user it reads nothing.
+    folder.map_or_else(|| PathBuf::from("/"), |folder| folder.join(rest))
+}
+
+/// The home folder of another user, where the machine's list has one.
+fn home_of(user: &str) -> Option<PathBuf> {
+    let list = text_of(Path::new("/etc/passwd"))?;
+    let home = list.lines().find_map(|line| line.strip_prefix(user)?.strip_prefix(':')?.split(':').nth(4))?;
+    Some(home.into())
+}
+
+/// A path relative to the base, as it is told and as links lead now; none where that is outside.
+fn inside(base: &Path, path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if let Ok(told) = path.strip_prefix(base)
+        && told.components().all(|part| matches!(part, Component::Normal(_)))
+    {
+        found.push(told.to_path_buf());
+    }
+    // What is not there may come to be: what holds it says where.
+    let (mut there, mut rest) = (path.to_path_buf(), PathBuf::new());
+    loop {
+        match (there.canonicalize(), there.file_name()) {
+            (Ok(real), _) => {
+                // Joined to nothing it would be a folder's own name with a separator.
+                let real = if rest.as_os_str().is_empty() { real } else { real.join(&rest) };
+                found.extend(real.strip_prefix(base).ok().map(Path::to_path_buf));
+                break;
+            }
+            (Err(_), Some(name)) => {
+                rest = if rest.as_os_str().is_empty() { name.into() } else { Path::new(name).join(&rest) };
+                there.pop();
+            }
+            (Err(_), None) => break,
+        }
+    }
+    found.retain(|path| !path.as_os_str().is_empty());
+    found.dedup();
+    found
+}
+
+/// One setting as it stands in a file.
+struct Setting {
+    /// In small letters.
+    section: String,
+    /// The section has a name of its own besides (`[remote "origin"]`).
+    named: bool,
+    /// In small letters.
+    key: String,
+    value: String,
+}
+
+/// The settings of a file, in order. Lines that go on behind a backslash are one; what git would refuse is left out.
+fn settings(text: &str) -> Vec<Setting> {
+    let mut found = Vec::new();
+    let mut section: Option<(String, bool)> = None;
+    let text = text.replace("\r\n", "\n");
+    let mut lines = text.lines();
+    while let Some(first) = lines.next() {
+        let mut line = Cow::Borrowed(first);
+        // A comment ends with its line, whatever it ends with.
+        while !line.trim_start().starts_with(['#', ';']) && ends_in_backslash(&line) {
+            line.to_mut().pop();
+            line.to_mut().push_str(lines.next().unwrap_or_default());
+        }
         let mut line = line.trim();
         if let Some(rest) = line.strip_prefix('[') {
-            let Some((section, rest)) = rest.split_once(']') else { continue };
-            in_user = section.trim().eq_ignore_ascii_case("user");
+            let Some((name, named, rest)) = header(rest) else { continue };
+            section = Some((name, named));
             line = rest.trim();
         }
-        let Some((key, value)) = line.split_once('=').filter(|_| in_user) else { continue };
-        let slot = match key.trim().to_ascii_lowercase().as_str() {
-            "name" => &mut name,
-            "email" => &mut email,
-            _ => continue,
-        };
-        *slot = Some(unquoted(value.trim())).filter(|value| !value.is_empty()).or(slot.take());
+        if let (Some((section, named)), Some((key, value))) = (&section, line.split_once('='))
+            && !line.starts_with(['#', ';'])
+        {
+            let (key, value) = (key.trim().to_ascii_lowercase(), unquoted(value.trim()));
+            found.push(Setting { section: section.clone(), named: *named, key, value });
+        }
     }
-    (name, email)
+    found
+}
+
+/// Whether the last character is a backslash that escapes the line end.
+fn ends_in_backslash(line: &str) -> bool {
+    line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+}
+
+/// Of what follows the bracket of a section: its name in small letters, whether it has another name in quotes, which may hold anything,
+/// and what follows the closing bracket.
+fn header(text: &str) -> Option<(String, bool, &str)> {
+    let end = text.find([']', '"'])?;
+    let name = text[..end].trim().to_ascii_lowercase();
+    if text[end..].starts_with(']') {
+        return Some((name, false, &text[end + 1..]));
+    }
+    let mut escaped = false;
+    let close = text[end + 1..].find(|c| {
+        let closes = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        closes
+    })?;
+    let rest = text[end + 1 + close + 1..].trim_start().strip_prefix(']')?;
+    Some((name, true, rest))
+}
+
+/// What the sections `include` and `includeIf` name.
+fn included(text: &str) -> Vec<String> {
+    let includes = |setting: &Setting| matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
+    settings(text).into_iter().filter(includes).map(|setting| setting.value).collect()
+}
+
+/// Values of keys of a section in a settings file; the last of each counts that is not empty.
+fn values<const N: usize>(text: &str, wanted: &str, keys: [&str; N]) -> [Option<String>; N] {
+    let mut found = [const { None }; N];
+    for setting in settings(text) {
+        let place = keys.iter().position(|key| *key == setting.key && setting.section == wanted && !setting.named);
+        if let Some(slot) = place.and_then(|place| found.get_mut(place)).filter(|_| !setting.value.is_empty()) {
+            *slot = Some(setting.value);
+        }
+    }
+    found
 }
 
 /// A value as git reads it: quotes, escapes, comments. Control characters are left out.
@@ -128,6 +367,107 @@ mod tests {
     }
 
     #[test]
+    fn what_settings_name_in_the_workspace() {
+        let home = tempfile::tempdir().unwrap();
+        let mut here = Surroundings::new(Vec::new(), 1000, 1000);
+        here.home = Some(home.path().canonicalize().unwrap());
+        let base = here.home.clone().unwrap().join("w");
+        std::fs::create_dir_all(base.join(".git/hooks")).unwrap();
+        std::fs::create_dir_all(base.join("src")).unwrap();
+        std::fs::create_dir_all(base.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", base.join("link")).unwrap();
+        std::os::unix::fs::symlink(".", home.path().join("also")).unwrap();
+        std::fs::write(base.join("more.cfg"), "[include]\n\tpath = more.cfg\n[core]\n\thooksPath = from-more\n").unwrap();
+        let of = |here: &Surroundings, text: &str| {
+            let mut found: Vec<String> =
+                named(here, Some(text), &base.join(".git"), &base).into_iter().map(|(path, _)| path.to_str().unwrap().to_owned()).collect();
+            found.retain(|path| path != ".git/hooks");
+            found.sort();
+            found.dedup();
+            found
+        };
+        let home_path = home.path().canonicalize().unwrap();
+        let home_path = home_path.display();
+        for (told, is) in [
+            (".githooks", &[".githooks"][..]),
+            ("./a/b/", &["a/b"]),
+            (&format!("{home_path}/w/h"), &["h"]),
+            (&format!("{home_path}/also/w/h"), &["h"]),
+            ("\"a b\" # x", &["a b"]),
+            ("a\\\nb", &["ab"]),
+            ("/elsewhere", &[]),
+            ("~/h", &[]),
+            ("~/w/h", &["h"]),
+            ("../h", &[]),
+            ("src/../h", &["h"]),
+            ("link", &["link", "real"]),
+            ("link/sub", &["link/sub", "real/sub"]),
+            (".", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(of(&here, &format!("[core]\n\thooksPath = {told}\n")), is, "{told}");
+        }
+        // Settings that are included name files from where they are, and what they name counts.
+        assert_eq!(of(&here, "# a\\\n[core]\n; b\\\n\thooksPath = h\n# hooksPath = no\n"), ["h"]);
+        assert_eq!(of(&here, "[include] path = ../more.cfg ; ]\n"), ["from-more", "more.cfg"]);
+        let included = "[includeIf \"gitdir:/x]y\"]\n\tpath = ../more.cfg\n[Include]\n\tPath = ../absent.cfg\n";
+        assert_eq!(of(&here, included), ["absent.cfg", "from-more", "more.cfg"]);
+        std::fs::write(home.path().join(".gitconfig"), "[core]\n\thooksPath = mine\n").unwrap();
+        assert_eq!(of(&here, "[user]\n\tname = x\n"), ["mine"]);
+        std::fs::write(home.path().join(".gitconfig"), "[include]\n\tpath = ~/person.cfg\n").unwrap();
+        std::fs::write(home.path().join("person.cfg"), "[core]\n\thooksPath = theirs\n").unwrap();
+        assert_eq!(of(&here, ""), ["theirs"]);
+        here.home = None;
+        assert!(of(&here, "").is_empty());
+    }
+
+    #[test]
+    fn what_settings_have_run_in_the_workspace() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("n/.git")).unwrap();
+        for (file, mode) in [("tool", 0o755), ("script", 0o644), ("README", 0o644), ("n/tool", 0o755)] {
+            std::fs::write(base.join(file), "").unwrap();
+            std::fs::set_permissions(base.join(file), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let here = Surroundings::new(Vec::new(), 1000, 1000);
+        let of = |text: &str| {
+            let found = named(&here, Some(text), &base.join(".git"), &base);
+            found.into_iter().map(|(path, _)| path.to_str().unwrap().to_owned()).filter(|path| path != ".git/hooks").collect::<Vec<_>>()
+        };
+        for (section, line, is) in [
+            ("alias", "x = !./tool --flag", &["tool"][..]),
+            ("alias", "x = \"!f() { sh script \\\"$@\\\"; }; f\"", &["script"]),
+            ("alias", "x = !cat README", &[]),
+            ("alias", "x = log README", &[]),
+            ("filter \"y\"", "clean = ./tool %f", &["tool"]),
+            ("filter \"y\"", "process = git-lfs filter-process", &[]),
+            ("filter \"y\"", "smudge = python3 -u script", &["script"]),
+            ("diff", "external = not/yet", &["not/yet"]),
+            ("diff \"y\"", "textconv = env A=b ./tool", &["tool"]),
+            ("credential \"https://h\"", "helper = !./tool", &["tool"]),
+            ("core", "sshCommand = ssh -o ProxyCommand=x", &[]),
+            ("core", "fsmonitor = tool", &["tool"]),
+            ("core", "editor = ./tool", &["tool"]),
+            ("core", "pager = %(prefix)/x", &[]),
+            ("core", "pager = ~nobody-of-that-name/tool", &[]),
+            ("core", "attributesFile = README", &["README"]),
+            ("gpg", "program = ./tool", &["tool"]),
+            ("merge \"y\"", "driver = ./tool %O %A %B", &["tool"]),
+        ] {
+            assert_eq!(of(&format!("[{section}]\n\t{line}\n")), is, "{section} {line}");
+        }
+        assert_eq!(expanded(None, "~root/x"), Path::new("/root/x"));
+        assert_eq!(expanded(Some(Path::new("/h")), "~/x"), Path::new("/h/x"));
+        let text = "[core]\n\thooksPath = .h\n[alias]\n\tx = !./tool\n[include]\n\tpath = ../inc\n";
+        let mut nested: Vec<_> = named_in_workspace(text, &base.join("n/.git"), &base).into_iter().map(|(path, _)| path).collect();
+        nested.sort();
+        assert_eq!(nested, ["n/.git/hooks", "n/.h", "n/inc", "n/tool"].map(PathBuf::from));
+        let module = "[core]\n\tworktree = ../../../n\n\thooksPath = .h\n";
+        assert!(named_in_workspace(module, &base.join(".git/modules/n"), &base).iter().any(|(path, _)| path == Path::new("n/.h")));
+    }
+
+    #[test]
     fn nobody_is_nobody() {
         let made = private(&Surroundings::new(Vec::new(), 0, 0), Path::new("/w"));
         assert!(!made.contains("[user]"));
@@ -143,7 +483,7 @@ mod tests {
 
         #[test]
         fn a_hostile_file_adds_no_line(text in "\\PC{0,60}") {
-            let (name, email) = user(&format!("[user]\nname = {text}\nemail = {text}"));
+            let [name, email] = values(&format!("[user]\nname = {text}\nemail = {text}"), "user", ["name", "email"]);
             for value in [name, email].into_iter().flatten() {
                 prop_assert_eq!(quoted(&value).lines().count(), 1);
             }

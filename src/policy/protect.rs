@@ -2,6 +2,7 @@
 //!
 //! Never looks whether they exist: a name is protected before it is there.
 
+use super::links::Links;
 use std::path::{Path, PathBuf};
 
 /// What is protected of a git repository, relative to its git folder: each names or holds programs that git runs, on the host too.
@@ -57,6 +58,27 @@ pub fn nested(prefix: &Path, dot_git_is_file: bool) -> Vec<Protected> {
     match dot_git_is_file {
         true => vec![named(prefix.join(".git"), "says where the repository is")],
         false => git_dir(&prefix.join(".git")),
+    }
+}
+
+/// Adds where names lead that are links, or lie behind one: what is done there is done to them. As far as that is in the base.
+pub(super) fn where_links_lead(list: &mut Vec<Protected>, base: &Path, links: &Links) {
+    let led: Vec<Protected> = list
+        .iter()
+        .filter_map(|one| {
+            let path = base.join(&one.path);
+            // What is not there may come to be: what holds it says where.
+            let (known, real) = path.ancestors().find_map(|known| Some((known, links.canonical(known).ok()?)))?;
+            let rest = path.strip_prefix(known).ok()?;
+            let real = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+            let led = if real == path { None } else { real.strip_prefix(base).ok() }?;
+            Some(Protected { path: led.to_path_buf(), reason: format!("{} leads there", one.path.display()), origin: one.origin.clone() })
+        })
+        .collect();
+    for one in led {
+        if !one.path.as_os_str().is_empty() && !list.iter().any(|known| known.path == one.path) {
+            list.push(one);
+        }
     }
 }
 

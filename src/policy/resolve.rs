@@ -10,9 +10,11 @@ use super::image::{Dropped, Frame, Image, Present, covered, holds_too_much};
 use super::place::{Anchor, Place};
 use super::protect::{self, Protected};
 use super::surroundings::Surroundings;
-use super::{Access, cargo, environment, site};
+use super::{Access, cargo, environment, gitconfig, site};
 use crate::envelope::{Fault, FaultCode};
 use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// A charter with what a person wants to know about it, and what [`super::home::furnish`] needs.
@@ -101,12 +103,24 @@ pub fn resolve(policy: &Policy, image: &Image, workspace: &Path, here: &Surround
     if is_bare(&base) {
         protected.extend(protect::git_dir(Path::new("")));
     }
+    let settings = here.git_config.as_deref().map(String::from_utf8_lossy).map(Cow::into_owned);
+    let settings = settings.or_else(|| linked.as_ref().and_then(|linked| gitconfig::text_of(&linked.common.join("config"))));
+    let git_dir =
+        if is_bare(&base) { base.clone() } else { linked.as_ref().map_or_else(|| base.join(".git"), |linked| linked.common.clone()) };
+    for (path, reason) in gitconfig::named(here, settings.as_deref(), &git_dir, &base) {
+        if !protected.iter().any(|known| path.starts_with(&known.path)) {
+            protected.push(Protected { path, reason: reason.into(), origin: "git".into() });
+        }
+    }
+    // There may be ten thousand.
+    let mut known: HashSet<PathBuf> = protected.iter().map(|one| one.path.clone()).collect();
     for row in &policy.fs.protect {
         let path = super::place::parse_inside(&row.path).map_err(|says| invalid(format!("fs.protect: {says}")))?;
-        if !protected.iter().any(|known| known.path == path) {
+        if known.insert(path.clone()) {
             protected.push(Protected { path, reason: reason(row), origin: row.origin.clone() });
         }
     }
+    protect::where_links_lead(&mut protected, &base, &here.links);
 
     let Work { dropped, loud, .. } = work;
     let charter = Charter {

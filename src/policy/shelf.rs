@@ -42,6 +42,14 @@ pub fn policy(name: &str) -> Result<Policy, Fault> {
     layers(name, "policy", POLICIES, Policy::parse, |policy| policy.extends.as_deref(), Policy::over)
 }
 
+/// A policy as it is written, by its name on the shelf or the path of a file.
+///
+/// # Errors
+/// `invalid_policy`.
+pub fn policy_text(name: &str) -> Result<String, Fault> {
+    text(name, "policy", POLICIES)
+}
+
 /// An image by its name on the shelf or the path of a file, with everything that it extends.
 ///
 /// # Errors
@@ -66,7 +74,7 @@ fn layers<T>(
         }
         // Only the shelf: a file that pulls in other files by path is not what the person has read.
         let Some((_, text)) = shelf.iter().find(|(known, _)| *known == below) else {
-            return Err(unknown(&below, what, shelf).with("extended_by", name));
+            return Err(unknown(&below, what, shelf).hint("`extends` names one of these").with("extended_by", name));
         };
         stack.push(parse(text, &below)?);
     }
@@ -80,7 +88,12 @@ fn text(name: &str, what: &str, shelf: &[(&str, &str)]) -> Result<String, Fault>
         return Ok((*text).to_owned());
     }
     if !name.contains('/') && !name.ends_with(".toml") {
-        return Err(unknown(name, what, shelf));
+        let hint = match name {
+            "" => format!("name one, or the path of a {what} file"),
+            _ if Path::new(name).is_file() => format!("for the file of this name write ./{name}"),
+            _ => format!("for a file write its path with a slash or `.toml`: ./{name}.toml"),
+        };
+        return Err(unknown(name, what, shelf).hint(hint));
     }
     read(Path::new(name))
 }
@@ -107,7 +120,6 @@ pub fn read(path: &Path) -> Result<String, Fault> {
 fn unknown(name: &str, what: &str, shelf: &[(&str, &str)]) -> Fault {
     let known: Vec<_> = shelf.iter().map(|(known, _)| *known).collect();
     Fault::new(FaultCode::InvalidPolicy, format!("no {what} is called {name:?}; there are {}", known.join(", ")))
-        .hint(format!("for a file write its path with a slash or `.toml`: ./{name}.toml"))
 }
 
 #[cfg(test)]

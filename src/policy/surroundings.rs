@@ -22,6 +22,8 @@ pub struct Surroundings {
     /// The content of the workspace's `.git` where that is a file (a linked worktree, a submodule), read by the caller beneath its
     /// base directory; `None`: it is a folder, or nothing.
     pub dot_git: Option<Vec<u8>>,
+    /// The content of the settings of the workspace's repository (`.git/config`, `config` of a bare one), read likewise; `None`: there are none.
+    pub git_config: Option<Vec<u8>>,
     /// What is known of links while this is in use. Make a new one for another time: folders become links.
     pub links: Links,
 }
@@ -37,6 +39,7 @@ impl Surroundings {
             session_parents: Vec::new(),
             root: PathBuf::from("/"),
             dot_git: None,
+            git_config: None,
             links: Links::default(),
         };
         here.home = here.folder("HOME");

@@ -4,7 +4,8 @@
 
 use super::charter::{Limits, Net, Unix};
 use super::file::{Budgets, Policy, Trust};
-use super::protect::Protected;
+use super::links::Links;
+use super::protect::{self, Protected};
 use super::resolve::Resolved;
 use super::units::{Bytes, Millis};
 use super::{Access, environment};
@@ -44,6 +45,8 @@ pub fn tighten(mut resolved: Resolved, project: &Policy) -> Result<Resolved, Fau
             resolved.protected.push(Protected { path, reason, origin: "project".into() });
         }
     }
+    protect::where_links_lead(&mut resolved.protected, &resolved.charter.base, &Links::default());
+    resolved.charter.protect = resolved.protected.iter().map(|one| one.path.clone()).collect();
     if let Some(net) = *net {
         match width_of_net(net) <= width_of_net(resolved.charter.net) {
             true => {

@@ -1,27 +1,27 @@
 //! Programs: started in an `Execute` or `Own` jail, their output collected here, outside of the program's domain.
 
+use super::spool::Spool;
 use super::{Session, limit};
 use crate::clip::capture::Collector;
-use crate::clip::counted;
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::{Waiting, Warden};
 use crate::jail::wire::{self, Ended, FromLeader, NotStarted, ToKeeper, ToLeader};
 use crate::policy::Access;
 use crate::tools::guard::Reply;
-use crate::tools::shell_state::{self, Begin, MAX_STATE, PRELUDE, PRELUDE_FD, STATE_IN_FD, STATE_OUT_FD, State};
+use crate::tools::shell_state::{self, Begin, MAX_STATE, PRELUDE_FD, STATE_IN_FD, STATE_OUT_FD, State};
 use crate::tools::{Launch, Outcome, Stream};
 use crate::workspace::escape;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use nix::unistd::pipe2;
+use nix::unistd::{AccessFlags, pipe2};
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -39,9 +39,6 @@ pub const SHORT: Duration = Duration::from_millis(50);
 /// How many times the spool's bound a program may write before it is ended.
 const FLOOD: u64 = 16;
 
-/// Output below this many bytes is not worth a spool file.
-const SPOOL_FROM: usize = 16 * 1024;
-
 /// What the shell keeps from command to command.
 #[derive(Debug, Default)]
 pub(super) struct ShellState {
@@ -49,8 +46,10 @@ pub(super) struct ShellState {
     left: Option<State>,
     /// A narrowed process that waits for the next command.
     spare: Option<Waiting>,
-    /// What bash runs before each script, sealed.
-    prelude: Option<OwnedFd>,
+    /// What bash runs before each script, sealed: without state to read, and with.
+    preludes: [Option<OwnedFd>; 2],
+    /// Where bash was found.
+    bash: Option<PathBuf>,
 }
 
 /// The descriptors of a program: what, and at which number.
@@ -158,6 +157,16 @@ impl Session {
         let _ = wire::send(process.control.as_fd(), &ToKeeper::Watch, &[]);
         self.lasting.set(self.lasting.get() + 1);
         Ok(Lasting { process, lasting: &self.lasting })
+    }
+
+    /// Has a keeper do something for which it needs no program: what it is handed cannot be started.
+    ///
+    /// # Errors
+    /// As [`Session::spawn`] and [`Process::wait`].
+    pub(super) async fn keep_nothing(&self, order: &ToKeeper) -> Result<Ended, Fault> {
+        let waiting = self.warden.open_program(Access::Execute)?;
+        wire::send(waiting.control.as_fd(), order, &[]).map_err(|_| self.warden.fate(waiting.id))?;
+        self.hand_over(waiting, ToLeader::default(), Streams(Vec::new()))?.wait().await
     }
 
     fn hand_over(&self, waiting: Waiting, mut program: ToLeader, streams: Streams) -> Result<Process<'_>, Fault> {
@@ -348,52 +357,77 @@ impl Session {
         stderr: OwnedFd,
     ) -> Result<(Streams, OwnedFd), Fault> {
         let state = wire::sized_memfd(MAX_STATE as u64).map_err(internal)?;
-        let given: Vec<&str> = self.charter.env.iter().filter_map(|(name, _)| name.to_str()).collect();
+        let given = self.charter.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.as_bytes())));
+        let given: Vec<(&str, &[u8])> = given.collect();
         let begin = shell_state::compose(&Begin {
             state: self.shell.borrow().left.as_ref(),
             given: &given,
             follow_cwd: launch.workdir.is_none(),
+            start: self.charter.base.as_os_str().as_bytes(),
             env: &launch.env,
         });
         let memory = |bytes: &[u8]| wire::memfd(bytes).map_err(internal);
-        let streams = Streams(vec![
+        let mut streams = vec![
             (stdin, 0),
             (stdout, 1),
             (stderr, 2),
-            (self.prelude()?, PRELUDE_FD),
+            (self.prelude(!begin.is_empty())?, PRELUDE_FD),
             (memory(launch.script.as_bytes())?, SCRIPT_FD),
-            (memory(&begin)?, STATE_IN_FD),
             (state.try_clone().map_err(broken)?, STATE_OUT_FD),
-        ]);
-        Ok((streams, state))
+        ];
+        if !begin.is_empty() {
+            streams.push((memory(&begin)?, STATE_IN_FD));
+        }
+        Ok((Streams(streams), state))
     }
 
     /// What bash runs before each script: made once, and nobody can change it.
-    fn prelude(&self) -> Result<OwnedFd, Fault> {
+    fn prelude(&self, reads_state: bool) -> Result<OwnedFd, Fault> {
         let mut shell = self.shell.borrow_mut();
-        let prelude = match &shell.prelude {
+        let [without, with] = &mut shell.preludes;
+        let kept = if reads_state { with } else { without };
+        let prelude = match kept {
             Some(prelude) => prelude,
-            None => shell.prelude.insert(wire::sealed_memfd(PRELUDE.as_bytes()).map_err(internal)?),
+            None => kept.insert(wire::sealed_memfd(shell_state::prelude(reads_state).as_bytes()).map_err(internal)?),
         };
         prelude.try_clone().map_err(broken)
+    }
+
+    /// Where bash will probably be found: searched once, and not by the leader and by bash itself for each command.
+    fn bash(&self) -> Option<PathBuf> {
+        let mut shell = self.shell.borrow_mut();
+        if shell.bash.is_none() {
+            let path = self.charter.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_bytes()).unwrap_or_default();
+            let folders = path.split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/"));
+            let mut candidates = folders.map(|folder| Path::new(OsStr::from_bytes(folder)).join("bash"));
+            shell.bash = candidates.find(|candidate| nix::unistd::access(candidate, AccessFlags::X_OK).is_ok());
+        }
+        shell.bash.clone()
     }
 
     /// Starts a shell in the process that waits for the next command, or in a new one.
     fn hand_over_shell(&self, launch: &Launch, streams: Streams) -> Result<Process<'_>, Fault> {
         let env = vec![("BASH_ENV".into(), format!("/dev/fd/{PRELUDE_FD}").into())];
         let argv = ["bash", &format!("/dev/fd/{SCRIPT_FD}")].map(OsString::from).to_vec();
+        let found_at = self.bash();
         let spare = self.shell.borrow_mut().spare.take();
-        let waiting = match spare {
+        // One that somebody has ended meanwhile is no reason to fail a call.
+        let waiting = match spare.filter(|spare| matches!(wire::wait_readable(&spare.launch, 0), Ok(false))) {
             Some(waiting) => waiting,
             None => self.warden.open_program(Access::Execute)?,
         };
-        let (unless_changed, sweep) = self.guard_orders();
-        if let Some(sweep) = sweep {
+        let mut unless_changed = Vec::new();
+        if let Some(orders) = self.guard_orders() {
+            // What cannot be compared is no reason not to start.
+            unless_changed.extend(orders.stamps.iter().filter(|(_, _, stamp)| stamp.is_some()).cloned());
             // Before the program can end.
-            let compare = ToKeeper::Compare { stamps: unless_changed.clone(), sweep };
-            wire::send(waiting.control.as_fd(), &compare, &[]).map_err(|_| self.warden.fate(waiting.id))?;
+            wire::send(waiting.control.as_fd(), &ToKeeper::Compare(orders), &[]).map_err(|_| self.warden.fate(waiting.id))?;
         }
-        self.hand_over(waiting, ToLeader { argv, env, workdir: launch.workdir.clone(), unless_changed, ..ToLeader::default() }, streams)
+        self.hand_over(
+            waiting,
+            ToLeader { argv, env, workdir: launch.workdir.clone(), found_at, unless_changed, ..ToLeader::default() },
+            streams,
+        )
     }
 
     /// Starts a shell that outlives this call. Returns the wires to its leader and to its keeper: the end of the second is its end.
@@ -409,26 +443,11 @@ impl Session {
         Ok(Streams(vec![(null()?, 0), (null()?, 1), (null()?, 2)]))
     }
 
-    /// A new file of the spool; `None` where the disk of the session's folder is full.
-    pub(super) fn open_spool(&self) -> Option<(String, std::fs::File)> {
-        let number = self.spool_files.get() + 1;
-        self.spool_files.set(number);
-        let name = format!("{number}.log");
-        let file = std::fs::File::create_new(self.charter.session_dir.join("spool").join(&name)).ok()?;
-        Some((format!("spool:{name}"), file))
-    }
-
-    /// Keeps a text in the spool, whole. Returns its handle (`spool:NAME`); `None` when there is no room for it.
-    pub fn keep_output(&self, text: &[u8]) -> Option<String> {
-        let (handle, mut file) = self.open_spool()?;
-        io::Write::write_all(&mut file, text).ok().map(|()| handle)
-    }
-
     /// Has the next command's process made and narrowed ahead of time.
     fn open_spare(&self) {
         let mut shell = self.shell.borrow_mut();
         if shell.spare.is_none() {
-            shell.spare = self.warden.open_program(Access::Execute).ok();
+            shell.spare = self.warden.open_ahead(Access::Execute).ok();
         }
     }
 
@@ -439,82 +458,6 @@ impl Session {
             Ok(rest) => escape::show(rest.as_os_str()),
             Err(_) => escape::show(cwd.as_os_str()),
         }
-    }
-}
-
-/// The whole output of one command, on disk outside of the workspace, capped.
-struct Spool<'a> {
-    session: &'a Session,
-    pending: Vec<u8>,
-    file: Option<(std::fs::File, String)>,
-    written: u64,
-    /// Bytes that are not kept.
-    cut: u64,
-    failed: bool,
-}
-
-impl<'a> Spool<'a> {
-    fn new(session: &'a Session) -> Self {
-        Self { session, pending: Vec::new(), file: None, written: 0, cut: 0, failed: false }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        let room = match self.session.charter.limits.output {
-            0 => u64::MAX,
-            most => most.saturating_sub(self.written),
-        };
-        let kept = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        self.cut += (bytes.len() - kept) as u64;
-        let bytes = &bytes[..kept];
-        self.written += bytes.len() as u64;
-        if self.file.is_none() {
-            self.pending.extend_from_slice(bytes);
-            if self.pending.len() > SPOOL_FROM && !self.failed {
-                self.open();
-            }
-        } else {
-            self.write(bytes);
-        }
-    }
-
-    fn open(&mut self) {
-        match self.session.open_spool() {
-            Some((name, file)) => {
-                self.file = Some((file, name));
-                let pending = std::mem::take(&mut self.pending);
-                self.write(&pending);
-            }
-            None => {
-                self.failed = true;
-                self.pending = Vec::new();
-            }
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some((file, _)) = &mut self.file
-            && !self.failed
-            && io::Write::write_all(file, bytes).is_err()
-        {
-            // The session's disk is full: what the model sees does not depend on the spool.
-            self.failed = true;
-        }
-    }
-
-    /// What there is to say about what was not kept.
-    fn says(&self) -> Option<String> {
-        if self.failed {
-            Some("the whole output could not be kept: the disk of the session's folder is full".into())
-        } else if self.cut > 0 {
-            let kept = limit::bytes(self.session.charter.limits.output);
-            Some(format!("of the whole output only the first {kept} are kept; {} more were written", counted(self.cut, "byte")))
-        } else {
-            None
-        }
-    }
-
-    fn finish(self) -> Option<String> {
-        self.file.map(|(_, name)| name)
     }
 }
 

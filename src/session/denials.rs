@@ -6,9 +6,9 @@
 
 use super::{Session, Streams};
 use crate::jail::wire::ToLeader;
-use crate::policy::explain::{By, Op, predict, resolved_path};
+use crate::policy::predict::{Act, By, Made, Spot, Walls, predict};
 use crate::policy::{Access, Charter, Identity, Net};
-use crate::tools::Outcome;
+use crate::tools::{Captured, Outcome, Stream};
 use crate::workspace::escape;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -26,6 +26,7 @@ const PROBE: Duration = Duration::from_secs(2);
 /// Repeats acts: pairs of an operation and a name. Opens what is a file or folder, and closes it again.
 const SCRIPT: &str = r#"while [ $# -ge 2 ]; do
   if [ "$1" = network ]; then (exec 3<>/dev/udp/192.0.2.1/9) 2>&1 && echo open || echo shut
+  elif [ "$1" = connect ]; then (exec 3<>"/dev/tcp/$2") && echo open || echo shut
   elif [ "$1" = kernel ]; then unshare -U true && echo open || echo shut
   elif [ "$1" = create ]; then echo unknown
   elif [ -d "$2" ]; then ls -- "$2" >&2 && echo open || echo shut
@@ -83,6 +84,16 @@ const WRITING: &[&str] = &[
     "could not write",
     "could not lock",
 ];
+
+/// What a command wrote, stream by stream: of two that write at the same time, a line of one may be torn by the other. Failures stand at
+/// the end.
+fn said(output: &Captured) -> String {
+    let end_of = |stream| {
+        let text: Vec<u8> = output.chunks.iter().filter(|chunk| chunk.stream == stream).flat_map(|chunk| &chunk.bytes).copied().collect();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(LOOKED_AT)..]).into_owned()
+    };
+    [end_of(Stream::Stderr), end_of(Stream::Stdout)].join("\n")
+}
 
 /// Reads nominations out of a command and what it wrote.
 fn nominate(script: &str, output: &str) -> Vec<Nominee> {
@@ -177,7 +188,7 @@ fn host_of(text: &str) -> Option<String> {
 }
 
 /// Whether ordinary permissions let this identity do it; `None`: nothing is there.
-fn ordinary(identity: Identity, path: &Path, op: Op) -> Option<bool> {
+fn ordinary(identity: Identity, path: &Path, act: Act<'_>) -> Option<bool> {
     let bits = |meta: &std::fs::Metadata, want: u32| {
         let shift = if meta.uid() == identity.uid {
             6
@@ -188,14 +199,12 @@ fn ordinary(identity: Identity, path: &Path, op: Op) -> Option<bool> {
         };
         meta.mode() >> shift & want == want
     };
-    let judged = if op == Op::Create { path.parent()? } else { path };
-    let meta = std::fs::metadata(judged).ok()?;
-    let want = match op {
-        Op::Read => 4,
-        Op::Write => 2,
-        Op::Create => 3,
-        Op::Exec => 1,
+    let (judged, want) = match act {
+        Act::Read => (path, 4),
+        Act::Write => (path, 2),
+        _ => (path.parent()?, 3),
     };
+    let meta = std::fs::metadata(judged).ok()?;
     let above = judged.ancestors().skip(1).all(|folder| std::fs::metadata(folder).is_ok_and(|meta| bits(&meta, 1)));
     Some(above && bits(&meta, want))
 }
@@ -206,7 +215,7 @@ struct Denial {
     says: Value,
 }
 
-fn judge(charter: &Charter, cwd: &Path, nominee: &Nominee) -> Option<Denial> {
+fn judge(charter: &Charter, walls: Walls, cwd: &Path, nominee: &Nominee) -> Option<Denial> {
     let policy = &charter.policy;
     match nominee {
         Nominee::Network(_) if charter.net == Net::Full => None,
@@ -230,50 +239,46 @@ fn judge(charter: &Charter, cwd: &Path, nominee: &Nominee) -> Option<Denial> {
             }),
         }),
         Nominee::Path(path, writes) => {
-            let real = resolved_path(cwd, Path::new(path))?;
+            let spot = Spot::find(cwd, Path::new(path), true)?;
+            let real = &spot.real;
             let exists = real.symlink_metadata().is_ok();
-            let op = match (writes, exists) {
-                (true, true) => Op::Write,
-                (true, false) => Op::Create,
-                (false, true) => Op::Read,
+            let (act, word) = match (writes, exists) {
+                (true, true) => (Act::Write, "write"),
+                (true, false) => (Act::Make(Made::Other), "create"),
+                (false, true) => (Act::Read, "read"),
                 // Nothing is there to be read, and nothing says that it was to be made.
                 (false, false) => return None,
             };
-            let verdict = predict(charter, Access::Execute, &real, op);
-            if verdict.allowed || ordinary(charter.identity, &real, op) != Some(true) {
+            let verdict = predict(charter, walls, Access::Execute, &spot, act);
+            if verdict.allowed || ordinary(charter.identity, real, act) != Some(true) {
                 return None;
             }
             let (protection, line) = match &verdict.by {
-                By::Protected(name) => ("fs.protected", format!("{policy}: protect {}", shown(charter, name))),
-                _ if op == Op::Read => ("fs.read", format!("{policy}: nothing grants it for reading")),
+                By::Protected(name) | By::Undone(name) => ("fs.protected", format!("{policy}: protect {}", shown(charter, name))),
+                _ if !writes => ("fs.read", format!("{policy}: nothing grants it for reading")),
                 _ => ("fs.write", format!("{policy}: nothing grants it for writing")),
             };
-            let act = match op {
-                Op::Read | Op::Exec => "read",
-                Op::Write => "write",
-                Op::Create => "create",
-            };
             Some(Denial {
-                probe: (act, real.to_string_lossy().into_owned()),
+                probe: (word, real.to_string_lossy().into_owned()),
                 says: json!({
-                    "act": act,
-                    "path": shown(charter, &real),
+                    "act": word,
+                    "path": shown(charter, real),
                     "protection": protection,
                     "policy": line,
-                    "allowed": allowed(charter, &verdict.by, op),
+                    "allowed": allowed(charter, &verdict.by, act),
                 }),
             })
         }
     }
 }
 
-fn allowed(charter: &Charter, by: &By, op: Op) -> String {
-    match (by, op) {
-        (By::Protected(name), _) if name.ends_with("config") => {
+fn allowed(charter: &Charter, by: &By, act: Act<'_>) -> String {
+    match (by, act) {
+        (By::Protected(name) | By::Undone(name), _) if name.ends_with("config") => {
             "reading it; git works without changing it: `git -c NAME=VALUE …` for one command, `git push origin BRANCH` instead of `push -u`".into()
         }
-        (By::Protected(_), _) => "reading it; the person can change it outside of the sandbox".into(),
-        (_, Op::Read | Op::Exec) => "the workspace, the system's programs, and the session's own home and temporary files".into(),
+        (By::Protected(_) | By::Undone(_), _) => "reading it; the person can change it outside of the sandbox".into(),
+        (_, Act::Read) => "the workspace, the system's programs, and the session's own home and temporary files".into(),
         (_, _) => format!("writing in the workspace ({}), in $TMPDIR and in $HOME", escape::show(charter.base.as_os_str())),
     }
 }
@@ -294,21 +299,20 @@ impl Session {
 
     /// Which failures of a command were the sandbox's. Never fails: what cannot be explained is not.
     pub(super) async fn explain(&self, script: &str, outcome: &Outcome) -> Vec<Value> {
-        let text = outcome.output.chunks.iter().flat_map(|chunk| &chunk.bytes).copied().collect::<Vec<u8>>();
-        // Failures stand at the end.
-        let text = &text[text.len().saturating_sub(LOOKED_AT)..];
-        let text = String::from_utf8_lossy(text);
+        let text = said(&outcome.output);
         let cwd = match outcome.cwd.as_deref() {
             Some(cwd) => self.charter.base.join(escape::name(cwd)),
             None => self.charter.base.clone(),
         };
         let nominees = nominate(script, &text);
-        let mut denials: Vec<Denial> = nominees.iter().filter_map(|nominee| judge(&self.charter, &cwd, nominee)).collect();
+        let walls = Walls::of(&self.charter, self.report.surroundings.namespaces.mount);
+        let mut denials: Vec<Denial> = nominees.iter().filter_map(|nominee| judge(&self.charter, walls, &cwd, nominee)).collect();
         denials.dedup_by(|one, other| one.says == other.says);
         if denials.is_empty() {
             return Vec::new();
         }
-        let repeated = self.repeat(&denials).await;
+        let acts: Vec<(&str, OsString)> = denials.iter().map(|denial| (denial.probe.0, OsString::from(&denial.probe.1))).collect();
+        let repeated = self.try_acts(&acts).await;
         denials
             .into_iter()
             .zip(repeated)
@@ -322,11 +326,12 @@ impl Session {
             .collect()
     }
 
-    /// Repeats the acts that have no effect in a jail of the same class. One word each.
-    async fn repeat(&self, denials: &[Denial]) -> Vec<String> {
-        let mut answers = vec!["unknown".to_owned(); denials.len()];
+    /// Tries acts in a jail for commands, as far as they have no effect: `read` and `write` (opening), `connect` (HOST/PORT), `network`,
+    /// `kernel`. One word each: `open`, `shut`, `unknown`.
+    pub async fn try_acts(&self, acts: &[(&str, OsString)]) -> Vec<String> {
+        let mut answers = vec!["unknown".to_owned(); acts.len()];
         let mut argv: Vec<OsString> = ["bash", "-c", SCRIPT, "probe"].map(OsString::from).to_vec();
-        argv.extend(denials.iter().flat_map(|denial| [denial.probe.0.into(), OsString::from(&denial.probe.1)]));
+        argv.extend(acts.iter().flat_map(|(act, on)| [OsString::from(act), on.clone()]));
         let run = async {
             let (out, out_end) = super::command::pipe()?;
             let (err, err_end) = super::command::pipe()?;
@@ -351,6 +356,22 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clip::capture::Amount;
+    use crate::tools::Chunk;
+
+    #[test]
+    fn a_line_that_another_stream_tears_is_whole() {
+        let chunk = |stream, text: &str| Chunk { stream, bytes: text.as_bytes().to_vec(), dropped_before: Amount::default() };
+        let chunks = vec![
+            chunk(Stream::Stderr, "tee: /outside/new"),
+            chunk(Stream::Stdout, "x\n"),
+            chunk(Stream::Stderr, ": Permission denied\n"),
+            chunk(Stream::Stdout, "y"),
+        ];
+        let text = said(&Captured { chunks, ..Captured::default() });
+        assert_eq!(text, "tee: /outside/new: Permission denied\n\nx\ny");
+        assert_eq!(nominate("echo x | tee /outside/new", &text), [Nominee::Path("/outside/new".into(), true)]);
+    }
 
     #[test]
     fn the_usual_programs_name_their_paths() {

@@ -7,13 +7,13 @@
 use super::{Session, TOOL_TIME};
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::Warden;
-use crate::jail::wire::{self, FromJail, ToJail, ToKeeper};
+use crate::jail::wire::{self, FromJail, Orders, ToJail, ToKeeper};
 use crate::policy::{Access, Charter};
 use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule, Stamped};
 use crate::tools::{Answer, AnyTool};
 use crate::workspace::escape;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 
@@ -30,8 +30,8 @@ pub(super) struct Guard {
     /// `None`: nothing has been kept yet, for no command has run.
     kept: Option<Vec<Kept>>,
     git_dirs: BTreeSet<String>,
-    /// Folders that cannot be listed, and of which that was said, or known before the first command.
-    unseen: BTreeSet<String>,
+    /// Folders that cannot be listed: before the first command, or said to be so since.
+    closed: BTreeMap<String, Option<String>>,
     sweep_each: bool,
     /// A command has begun and has not been judged: it was cancelled, or it still runs.
     open: bool,
@@ -49,13 +49,18 @@ impl Guard {
     pub(crate) fn begun(&mut self, reply: Reply) {
         self.sweep_each = !reply.cut && reply.sweep_ms <= QUICK_SWEEP;
         self.git_dirs = reply.git_dirs.unwrap_or_default().into_iter().collect();
-        self.unseen = reply.unseen.into_iter().collect();
+        self.closed = reply.closed.into_iter().collect();
         self.kept = Some(reply.kept);
     }
 
     /// What the names were when they were last kept.
     pub(crate) fn stamps(&self) -> Vec<Stamped> {
         self.kept.iter().flatten().map(|kept| (kept.name.clone(), kept.rule, kept.stamp.clone())).collect()
+    }
+
+    /// What a keeper has to compare.
+    pub(crate) fn orders(&self, sweep: bool) -> Orders {
+        Orders { stamps: self.stamps(), sweep, closed: self.closed.iter().map(|(folder, stamp)| (folder.clone(), stamp.clone())).collect() }
     }
 
     /// The question what has changed.
@@ -69,18 +74,25 @@ impl Guard {
         let all: Vec<String> = all.collect();
         let fresh: Vec<String> = all.iter().take(MOST_REPOSITORIES).cloned().collect();
         let mut notices = Vec::new();
-        let unseen: Vec<&String> = found.unseen.iter().filter(|path| !self.unseen.contains(*path)).collect();
-        if !unseen.is_empty() {
-            let names = unseen.iter().map(|path| path.as_str()).collect::<Vec<_>>().join(", ");
-            notices.push(format!("folders that cannot be listed were not searched for repositories that the command made: {names}"));
+        let closed: Vec<&str> =
+            found.closed.iter().map(|(folder, _)| folder.as_str()).filter(|folder| !self.closed.contains_key(*folder)).collect();
+        if !closed.is_empty() {
+            notices.push(format!("not searched for repositories, for they cannot be opened: {}", closed.join(", ")));
         }
-        self.unseen.extend(found.unseen.iter().cloned());
+        self.closed.extend(found.closed);
+        self.closed.extend(found.searched);
         if found.cut || all.len() > fresh.len() {
             notices.push("the workspace is too large to be searched whole for repositories that the command made".into());
         }
         let kept: Vec<Kept> = self.kept.iter().flatten().filter(|kept| found.changed.contains(&kept.name)).cloned().collect();
-        self.git_dirs.extend(fresh.iter().cloned());
         ((!kept.is_empty() || !fresh.is_empty()).then_some(Request::Undo { kept, fresh }), notices)
+    }
+
+    /// Takes over what came of undoing. Returns what is to be said.
+    pub(crate) fn undone(&mut self, reply: Reply) -> Vec<String> {
+        self.git_dirs.extend(reply.git_dirs.unwrap_or_default());
+        self.renewed(reply.kept);
+        reply.undone
     }
 
     /// Takes over what is kept from now on.
@@ -139,13 +151,10 @@ impl Session {
         self.guard.borrow_mut().open = !self.running_processes().is_empty() || self.lasting.get() > 0;
     }
 
-    /// What a command's leader has to find unchanged, and what its keeper has to compare afterwards.
-    pub(super) fn guard_orders(&self) -> (Vec<Stamped>, Option<bool>) {
+    /// What a command's keeper has to compare when all has ended; `None`: nothing.
+    pub(super) fn guard_orders(&self) -> Option<Orders> {
         let guard = self.guard.borrow();
-        match guard.kept {
-            Some(_) if guard.open => (guard.stamps(), Some(guard.sweep_each)),
-            _ => (Vec::new(), None),
-        }
+        (guard.open && guard.kept.is_some()).then(|| guard.orders(guard.sweep_each))
     }
 
     /// After a command: undoes what it did to protected names. `found`: what its keeper found; `None`: it could not look. Returns what was
@@ -189,16 +198,25 @@ impl Session {
     }
 
     async fn compare(&self, sweep: bool) -> Result<Vec<String>, Fault> {
-        let found = self.changed(sweep).await?;
+        // Where there is no keeper to be had, a jail looks, which cannot open what a command has closed.
+        let found = match self.compare_beside(sweep).await {
+            Some(found) => found,
+            None => self.changed(sweep).await?,
+        };
         self.settle(found).await
+    }
+
+    /// What the keeper of no program finds.
+    async fn compare_beside(&self, sweep: bool) -> Option<Reply> {
+        let orders = self.guard.borrow().orders(sweep);
+        self.keep_nothing(&ToKeeper::Compare(orders)).await.ok()?.compared
     }
 
     async fn settle(&self, found: Reply) -> Result<Vec<String>, Fault> {
         let (undo, mut notices) = self.guard.borrow_mut().judge(found);
         if let Some(undo) = undo {
             let reply = self.ask(&undo).await?;
-            self.guard.borrow_mut().renewed(reply.kept);
-            notices.extend(reply.undone);
+            notices.extend(self.guard.borrow_mut().undone(reply));
         }
         Ok(notices)
     }
@@ -208,7 +226,12 @@ impl Session {
             return Ok(());
         }
         let names: Vec<(String, Rule)> = match &self.guard.borrow().kept {
-            Some(kept) => kept.iter().filter(|kept| changed.contains(&kept.name)).map(|kept| (kept.name.clone(), kept.rule)).collect(),
+            // What could not be put back is not taken for somebody else's.
+            Some(kept) => kept
+                .iter()
+                .filter(|kept| kept.stamp.is_some() && changed.contains(&kept.name))
+                .map(|kept| (kept.name.clone(), kept.rule))
+                .collect(),
             None => Vec::new(),
         };
         let reply = self.ask(&Request::Renew { names }).await?;
@@ -259,7 +282,7 @@ impl Once {
     /// Takes over what the leader kept. Returns what the keeper has to be told.
     pub fn kept(&mut self, reply: Reply) -> ToKeeper {
         self.guard.begun(reply);
-        ToKeeper::Compare { stamps: self.guard.stamps(), sweep: true }
+        ToKeeper::Compare(self.guard.orders(true))
     }
 
     /// Judges what the keeper found, undoes, and says what was undone, one sentence each. Blocks only where there is something to undo, or
@@ -279,7 +302,8 @@ impl Once {
         };
         let (undo, mut notices) = self.guard.judge(found);
         if let Some(undo) = undo {
-            notices.extend(ask(warden, &mut wire, &undo)?.undone);
+            let reply = ask(warden, &mut wire, &undo)?;
+            notices.extend(self.guard.undone(reply));
         }
         Ok(notices)
     }
@@ -293,7 +317,7 @@ fn ask(warden: &Warden, wire: &mut Option<File>, request: &Request) -> Result<Re
         None => wire.insert(File::from(warden.open_calls(Access::Change)?.1)),
     };
     let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
-    let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms };
+    let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms, shown: false };
     wire.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
     let frame = wire::read_frame(wire).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
     read_reply(&wire::parse::<FromJail>(&frame).map_err(broken)?.answer)

@@ -6,11 +6,13 @@ use crate::jail::spawn::Warden;
 use crate::jail::wire::{self, FromJail, MOST, ToJail};
 use crate::policy::Access;
 use crate::tools::{Answer, AnyTool};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
@@ -19,6 +21,9 @@ const LOOKS: usize = 4;
 
 /// How much longer than its own deadline a tool is waited for.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How much of an answer is read before its length is known.
+const BUFFER: usize = 16 * 1024;
 
 pub(super) struct Pool {
     looks: RefCell<Vec<Warm>>,
@@ -41,9 +46,18 @@ impl Default for Pool {
 
 struct Warm {
     id: u64,
-    wire: UnixStream,
+    /// Most answers are one read.
+    wire: BufReader<UnixStream>,
     /// How much of the session's memory it has been told.
     told: u64,
+}
+
+impl Warm {
+    /// Whether it is there and silent, as it is between calls. One that somebody has ended meanwhile is no reason to fail a call.
+    fn waits(&self) -> bool {
+        let mut ready = [PollFd::new(self.wire.get_ref().as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut ready, PollTimeout::ZERO), Ok(0))
+    }
 }
 
 /// A jail at work. Dropped before its answer is whole, it is ended: cancel is kill.
@@ -69,7 +83,12 @@ impl Session {
             _ => (&self.pool.change_places, &self.pool.changes),
         };
         let _place = places.acquire().await.map_err(|_| Fault::new(FaultCode::SessionClosed, "the session has ended"))?;
-        let ready = warm.borrow_mut().pop();
+        let ready = loop {
+            match warm.borrow_mut().pop() {
+                Some(jail) if !jail.waits() => self.warden.kill(jail.id),
+                other => break other,
+            }
+        };
         let jail = match ready {
             Some(jail) => jail,
             None => self.open_jail(access)?,
@@ -80,11 +99,11 @@ impl Session {
         let seen = self.seen.borrow().since(told);
         jail.told = self.seen.borrow().version();
         let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
-        let call = ToJail { tool: tool.name().into(), args, seen, time_ms };
+        let call = ToJail { tool: tool.name().into(), args, seen, time_ms, shown: !self.facts_alone };
         let frame =
             wire::frame(&call).map_err(|_| Fault::new(FaultCode::TooLarge, format!("the arguments are larger than {MOST} bytes")))?;
         let exchange = async {
-            jail.wire.write_all(&frame).await?;
+            jail.wire.get_mut().write_all(&frame).await?;
             read_reply(&mut jail.wire).await
         };
         let reply = match tokio::time::timeout(TOOL_TIME + GRACE, exchange).await {
@@ -127,12 +146,12 @@ impl Session {
         let broken = |error: io::Error| Fault::new(FaultCode::Internal, format!("no wire for a jail: {error}"));
         let stream = std::os::unix::net::UnixStream::from(fd);
         stream.set_nonblocking(true).map_err(broken)?;
-        Ok(Warm { id, wire: UnixStream::from_std(stream).map_err(broken)?, told: 0 })
+        Ok(Warm { id, wire: BufReader::with_capacity(BUFFER, UnixStream::from_std(stream).map_err(broken)?), told: 0 })
     }
 }
 
 /// One frame, bounded before it is read and checked after.
-async fn read_reply(wire: &mut UnixStream) -> io::Result<FromJail> {
+async fn read_reply(wire: &mut BufReader<UnixStream>) -> io::Result<FromJail> {
     let mut head = [0; 4];
     wire.read_exact(&mut head).await?;
     let length = u32::from_le_bytes(head) as usize;

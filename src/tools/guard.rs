@@ -8,8 +8,9 @@ pub mod config;
 
 use super::{Access, Bench, InJail, Render, Spec, Tool};
 use crate::envelope::{Fault, FaultCode};
+use crate::policy::gitconfig;
 use crate::workspace::dir::Kind;
-use crate::workspace::watch::{self, Counts, State};
+use crate::workspace::watch::{self, Counts, Known, State};
 use crate::workspace::{BaseDir, escape};
 use config::Verdict;
 use schemars::JsonSchema;
@@ -23,11 +24,11 @@ use std::time::{Duration, Instant};
 /// The entry.
 pub static GUARD: InJail<Guard> = InJail::NEW;
 
+/// The most names that settings of repositories in the workspace add.
+const MOST_NAMED: usize = 1024;
+
 /// How long the workspace is searched for repositories.
 const SWEEP: Duration = Duration::from_secs(3);
-
-/// How many folders that cannot be listed are named.
-const MOST_UNSEEN: usize = 16;
 
 /// How a name is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -48,14 +49,17 @@ pub struct Kept {
     pub name: String,
     /// How it is judged.
     pub rule: Rule,
-    /// What it was, cheap to compare.
-    pub stamp: String,
+    /// What it was, cheap to compare; `None`: it cannot be compared, or could not be put back, and counts as changed.
+    pub stamp: Option<String>,
     /// What it was, whole.
     pub state: State,
 }
 
+/// A folder that cannot be listed, and what tells whether it has been opened since; `None`: nothing does.
+pub type Closed = (String, Option<String>);
+
 /// A name, how it is judged, and its stamp when it was kept.
-pub type Stamped = (String, Rule, String);
+pub type Stamped = (String, Rule, Option<String>);
 
 /// What the session asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,8 +105,12 @@ pub struct Reply {
     pub sweep_ms: u64,
     /// The search ended before it had seen everything.
     pub cut: bool,
-    /// Folders that could not be listed, a few of them.
-    pub unseen: Vec<String>,
+    /// Folders that could not be listed.
+    pub closed: Vec<Closed>,
+    /// Such folders that have been opened, searched and closed again.
+    pub searched: Vec<Closed>,
+    /// What git follows to a repository elsewhere, where the workspace was searched.
+    pub pointers: Vec<String>,
     /// What was undone, one sentence each.
     pub undone: Vec<String>,
 }
@@ -141,6 +149,7 @@ impl Tool for Guard {
             Request::Check { stamps, sweep } => reply = compare(bench.base(), &stamps, sweep),
             Request::Renew { names } => reply.kept = names.into_iter().map(|(name, rule)| keep(bench.base(), name, rule)).collect(),
             Request::Undo { kept, fresh } => {
+                reply.git_dirs = Some(fresh.clone());
                 for kept in kept {
                     reply.undone.extend(undo(bench.base(), &kept));
                     let mut now = keep(bench.base(), kept.name, kept.rule);
@@ -148,13 +157,13 @@ impl Tool for Guard {
                     if kept.rule != Rule::Config && !same(kept.rule, &kept.state, &now.state) {
                         now.state = kept.state;
                         // It is compared as changed until it could be put back.
-                        now.stamp = String::new();
+                        now.stamp = None;
                     }
                     reply.kept.push(now);
                 }
                 for git_dir in fresh {
                     for (name, rule) in of_git_dir(&git_dir) {
-                        let kept = Kept { name, rule, stamp: String::new(), state: State::Absent };
+                        let kept = Kept { name, rule, stamp: None, state: State::Absent };
                         // A clone may share objects, and a worktree has to say where it belongs: neither runs anything.
                         if rule != Rule::Exact || kept.name.ends_with("info/attributes") {
                             reply.undone.extend(undo(bench.base(), &kept));
@@ -206,43 +215,110 @@ fn of_git_dir(git_dir: &str) -> Vec<(String, Rule)> {
 /// Keeps what these names are now, and what the repositories found in the workspace hold.
 pub fn keep_all(base: &BaseDir, names: Vec<String>) -> Reply {
     let mut reply = Reply::default();
-    let git_dirs = sweep(base, &mut reply);
+    let git_dirs = sweep(base, &mut reply, &Known::default());
     let mut watched: Vec<(String, Rule)> = names.into_iter().map(|name| (name.clone(), rule_of(&name))).collect();
-    for git_dir in &git_dirs {
-        for name in of_git_dir(git_dir) {
-            if !watched.iter().any(|(known, _)| *known == name.0) {
-                watched.push(name);
-            }
+    let pointers = std::mem::take(&mut reply.pointers).into_iter().map(|pointer| (pointer, Rule::Exact));
+    for name in git_dirs.iter().flat_map(|git_dir| of_git_dir(git_dir)).chain(pointers) {
+        if !watched.iter().any(|(known, _)| *known == name.0) {
+            watched.push(name);
         }
     }
     reply.kept = watched.into_iter().map(|(name, rule)| keep(base, name, rule)).collect();
+    let named = named_by_settings(base, &reply.kept);
+    reply.kept.extend(named.into_iter().map(|name| keep(base, name, Rule::Exact)));
     reply
+}
+
+/// What the settings of the repositories in the workspace have git read or run, beyond what is watched already.
+fn named_by_settings(base: &BaseDir, kept: &[Kept]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for Kept { name, rule, state, .. } in kept {
+        let (Rule::Config, State::File { content, .. }) = (rule, state) else { continue };
+        let text = String::from_utf8_lossy(&escape::unescape(content)).into_owned();
+        let Some(git_dir) = path(name).parent().map(|folder| base.path().join(folder)) else { continue };
+        for (named, _) in gitconfig::named_in_workspace(&text, &git_dir, base.path()) {
+            let name = escape::show(named.as_os_str());
+            let is_watched = |known: &Path| named.starts_with(known);
+            if names.len() < MOST_NAMED
+                && !names.iter().any(|known| is_watched(&path(known)))
+                && !kept.iter().any(|kept| is_watched(&path(&kept.name)))
+            {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 /// Which of these names have changed, and where the repositories are if they are searched for. Opens folders, and no file.
 pub fn compare(base: &BaseDir, stamps: &[Stamped], search: bool) -> Reply {
+    compare_knowing(base, stamps, search, &Known::default())
+}
+
+fn compare_knowing(base: &BaseDir, stamps: &[Stamped], search: bool, known: &Known) -> Reply {
     let mut reply = Reply { changed: changed(base, stamps), ..Reply::default() };
     if search {
-        sweep(base, &mut reply);
+        sweep(base, &mut reply, known);
     }
     reply
 }
 
 /// Which of these names have changed.
 pub fn changed(base: &BaseDir, stamps: &[Stamped]) -> Vec<String> {
-    let is_changed = |(name, rule, stamp): &Stamped| (watch::stamp(base, &path(name), counts(*rule)) != *stamp).then(|| name.clone());
-    stamps.iter().filter_map(is_changed).collect()
+    let names: Vec<_> = stamps.iter().map(|(name, rule, _)| (path(name), counts(*rule))).collect();
+    let all = stamps.iter().zip(watch::stamps(base, &names));
+    all.filter(|((_, _, before), now)| now.is_none() || now != before).map(|((name, ..), _)| name.clone()).collect()
 }
 
-fn sweep(base: &BaseDir, reply: &mut Reply) -> Vec<String> {
+/// Does once what a comparison does, for nothing: a process that was just forked finds each page of the program, and of its memory, for the
+/// first time, which costs more than the comparison. Whoever waits anyway does that before it counts.
+pub fn rehearse(base: &BaseDir, names: &[PathBuf]) {
+    let names: Vec<String> = names.iter().filter(|name| name.is_relative()).map(|name| escape::show(name.as_os_str())).collect();
+    let stamps: Vec<Stamped> = names.into_iter().map(|name| (name.clone(), rule_of(&name), None)).collect();
+    std::hint::black_box(changed(base, &stamps));
+}
+
+fn sweep(base: &BaseDir, reply: &mut Reply, known: &Known) -> Vec<String> {
     let begun = Instant::now();
-    let swept = watch::git_dirs(base, begun + SWEEP);
+    let swept = watch::git_dirs_again(base, begun + SWEEP, known);
     let git_dirs: Vec<String> = swept.git_dirs.iter().map(|path| escape::show(path)).collect();
     reply.sweep_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     reply.cut = swept.cut;
-    reply.unseen = swept.unseen.iter().take(MOST_UNSEEN).map(|path| escape::show(path)).collect();
+    reply.pointers = swept.pointers.iter().map(|path| escape::show(path)).collect();
+    reply.closed = swept.closed.iter().map(|path| closed(base, path)).collect();
     reply.git_dirs = Some(git_dirs.clone());
     git_dirs
+}
+
+fn closed(base: &BaseDir, folder: &OsStr) -> Closed {
+    (escape::show(folder), watch::closed_stamp(base, Path::new(folder)))
+}
+
+/// The same, for whoever may change modes: folders that a command has closed are opened and searched, and what has changed can be reached
+/// to be undone. `before`: what could not be listed before. What cannot be opened, which is somebody else's, stays in the reply.
+pub fn compare_and_open(base: &BaseDir, stamps: &[Stamped], search: bool, before: &[Closed], known: &Known) -> Reply {
+    let mut reply = compare_knowing(base, stamps, search, known);
+    let until = Instant::now() + SWEEP;
+    // What was closed before and has not been opened since holds what it held.
+    let (same, fresh): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut reply.closed).into_iter().partition(|folder| folder.1.is_some() && before.contains(folder));
+    reply.closed = same;
+    let changed: Vec<PathBuf> = reply.changed.iter().map(|name| path(name)).collect();
+    for folder in fresh.iter().map(|(folder, _)| path(folder)).chain(changed.iter().cloned()) {
+        let is_watched = changed.iter().any(|name| name.starts_with(&folder) || folder.starts_with(name));
+        let swept = watch::git_dirs_behind(base, &folder, is_watched, until);
+        reply.cut |= swept.cut;
+        reply.closed.extend(swept.closed.iter().map(|path| closed(base, path)));
+        reply.searched.push(closed(base, folder.as_os_str()));
+        if search {
+            reply.git_dirs.get_or_insert_default().extend(swept.git_dirs.iter().map(|path| escape::show(path)));
+        }
+    }
+    if let Some(git_dirs) = &mut reply.git_dirs {
+        git_dirs.sort();
+        git_dirs.dedup();
+    }
+    reply
 }
 
 fn keep(base: &BaseDir, name: String, rule: Rule) -> Kept {

@@ -1,6 +1,6 @@
 //! What lasts from one command to the next: the folder, the exported variables and the exported functions.
 //!
-//! The user's script is a file of its own that nothing of ours is pasted into. Bash runs [`PRELUDE`] before it, by way of
+//! The user's script is a file of its own that nothing of ours is pasted into. Bash runs the [`prelude`] before it, by way of
 //! `BASH_ENV`, and the prelude reads what [`compose`] wrote and leaves an `EXIT` trap that writes what [`parse_state`] reads.
 //! Everything that comes back was written inside the jail, by a shell that the user's script controls: it is bounded, checked
 //! and given to nothing but the next shell of the same kind. Where the script replaces the shell (`exec`) or sets an `EXIT` trap of its own,
@@ -22,6 +22,7 @@ pub const MAX_STATE: usize = 1 << 20;
 ///   the state.
 /// * Descriptor 9 moves to 247, since scripts use 3 to 9 and 200 for locks; 7 is closed here and 8 by what [`compose`] wrote. Bash
 ///   cannot mark a descriptor close-on-exec, so children inherit 247: what they may write there, the script may write as well.
+/// * The second part is left out where there is nothing to read: reading costs a fifth of what starting bash does.
 /// * The state is sourced at top level (in a function `declare` would make locals), silently: a variable that has become
 ///   read-only must not print an error into the user's output.
 /// * The trap is text, not a function, so that no name of ours is seen by the script. It is one group with its output turned away (a
@@ -31,10 +32,13 @@ pub const MAX_STATE: usize = 1 << 20;
 /// * `exec` is run before the user's functions are there; `builtin` keeps functions of the user's named `printf` or `export` out.
 /// * `__bailiwick_undo` holds what takes the variables of one call back; it exists only until the trap is set.
 /// * The last command succeeds, so that `$?` is 0 when the script begins.
-pub const PRELUDE: &str = r#"builtin unset -v BASH_ENV
+const PRELUDE: [&str; 3] = [
+    r#"builtin unset -v BASH_ENV
 exec 247>&9 7<&- 9>&-
-builtin . /dev/fd/8 2>&-
-builtin trap -- '{ builtin printf "%b " "\0pipestatus" "${PIPESTATUS[@]}"
+"#,
+    r#"builtin . /dev/fd/8 2>&-
+"#,
+    r#"builtin trap -- '{ builtin printf "%b " "\0pipestatus" "${PIPESTATUS[@]}"
 builtin trap - DEBUG ERR
 '"${__bailiwick_undo-}"'
 builtin printf "\0cwd "
@@ -46,7 +50,14 @@ builtin printf "\0end\0"
 } 2>&- >&247 || :' EXIT
 builtin unset -v __bailiwick_undo
 builtin :
-"#;
+"#,
+];
+
+/// What bash runs before the user's script. Where [`compose`] wrote nothing, nothing is read, and there is no descriptor 8.
+pub fn prelude(reads_state: bool) -> String {
+    let [head, read, trap] = PRELUDE;
+    [head, if reads_state { read } else { "" }, trap].concat()
+}
 
 /// What a shell left for the next one. All of it is written by the jail: hostile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,32 +85,32 @@ impl State {
 pub struct Begin<'a> {
     /// The state that the last command left.
     pub state: Option<&'a State>,
-    /// Names of the environment that the jail gives to bash. One that the last command unset stays unset.
-    pub given: &'a [&'a str],
+    /// The environment that the jail gives to bash. What the last command unset stays unset, and what it left as it was given needs no words.
+    pub given: &'a [(&'a str, &'a [u8])],
     /// Go to the folder in which the last command ended. `false` where the call names a folder: the jail goes there.
     pub follow_cwd: bool,
+    /// The folder in which the jail starts bash where the call names none: an absolute path without links.
+    pub start: &'a [u8],
     /// Variables of this call alone, set on top of all others.
     pub env: &'a [(String, String)],
 }
 
-/// Writes what [`PRELUDE`] reads from descriptor 8.
+/// Writes what the [`prelude`] reads from descriptor 8; empty where everything is as bash finds it.
 pub fn compose(begin: &Begin<'_>) -> Vec<u8> {
-    // Bash has read all of this before it runs the first line.
-    let mut out = b"exec 8<&-\n".to_vec();
-    let cwd = begin.state.and_then(|state| state.cwd.as_deref()).filter(|_| begin.follow_cwd);
+    let mut out = Vec::new();
+    let cwd = begin.state.and_then(|state| state.cwd.as_deref()).filter(|cwd| begin.follow_cwd && *cwd != begin.start);
+    // Go first: the state also holds PWD and OLDPWD, so that `cd -` works.
+    go(&mut out, cwd);
     if let Some(script) = begin.state.and_then(|state| state.script.as_deref()) {
-        // Go first: the state also holds PWD and OLDPWD, so that `cd -` works.
-        go(&mut out, cwd);
-        let given: Vec<&str> = begin.given.iter().copied().filter(|name| is_name(name)).collect();
-        if !given.is_empty() {
-            out.extend_from_slice(format!("builtin unset -v {}\n", given.join(" ")).as_bytes());
+        let (unset, rest) = differences(script, begin.given, cwd.is_some());
+        if !unset.is_empty() {
+            out.extend_from_slice(format!("builtin unset -v {}\n", unset.join(" ")).as_bytes());
         }
-        out.extend_from_slice(script);
-        out.push(b'\n');
-        // Where the shell is somewhere else than the state says, PWD has to say so.
-        out.extend_from_slice(b"[[ $PWD -ef . ]] || builtin cd -P . >/dev/null\n");
-    } else {
-        go(&mut out, cwd);
+        if !rest.is_empty() {
+            out.extend_from_slice(&rest);
+            // Where the shell is somewhere else than the state says, PWD has to say so.
+            out.extend_from_slice(b"\n[[ $PWD -ef . ]] || builtin cd -P . >/dev/null\n");
+        }
     }
     for (name, value) in begin.env.iter().filter(|(name, value)| is_name(name) && !value.contains('\0')) {
         let value = quote(value.as_bytes());
@@ -116,7 +127,95 @@ pub fn compose(begin: &Begin<'_>) -> Vec<u8> {
         out.extend_from_slice(&value);
         out.push(b'\n');
     }
+    if !out.is_empty() {
+        // Bash has read all of this before it runs the first line.
+        out.splice(0..0, *b"exec 8<&-\n");
+    }
     out
+}
+
+/// What of a state says something that a fresh bash with the given environment would not find: the given names that it lacks, and its
+/// other declarations, as they are written. What is not of the form that `export -p` gives stays, with all that follows it.
+fn differences<'a>(script: &[u8], given: &[(&'a str, &[u8])], moved: bool) -> (Vec<&'a str>, Vec<u8>) {
+    let mut lacking: Vec<(&str, &[u8])> = given.iter().copied().filter(|(name, _)| is_name(name)).collect();
+    let mut rest = Vec::new();
+    let mut left = script;
+    while let Some((declared, length)) = declaration(left) {
+        let is_known = match (&declared.value, declared.name) {
+            // What bash sets of itself.
+            (_, b"PWD") => !moved,
+            (Value::None, b"OLDPWD") => true,
+            (Value::Plain(value), b"SHLVL") if value == b"1" => true,
+            (Value::Plain(value), name) => given.iter().any(|given| given.0.as_bytes() == name && given.1 == *value),
+            _ => false,
+        };
+        if !(declared.is_exported_alone && is_known) {
+            rest.extend_from_slice(&left[..length]);
+        }
+        if declared.value != Value::None {
+            lacking.retain(|(name, _)| name.as_bytes() != declared.name);
+        }
+        left = &left[length..];
+    }
+    if left.starts_with(b"declare ") {
+        // There may be given names in what was not understood: they are all taken away before it.
+        return (given.iter().map(|(name, _)| *name).filter(|name| is_name(name)).collect(), script.to_vec());
+    }
+    // The functions.
+    if left.iter().any(|byte| *byte != b'\n') {
+        rest.extend_from_slice(left);
+    }
+    (lacking.into_iter().map(|(name, _)| name).collect(), rest)
+}
+
+/// One line of `export -p`.
+struct Declared<'a> {
+    name: &'a [u8],
+    /// It has no attribute but that it is exported.
+    is_exported_alone: bool,
+    value: Value,
+}
+
+#[derive(PartialEq, Eq)]
+enum Value {
+    /// Exported without one.
+    None,
+    Plain(Vec<u8>),
+    /// Written with escapes that are left to bash.
+    Escaped,
+}
+
+/// The declaration that a text begins with, and its length in bytes with the end of its line. A value has its own form, in which a line end
+/// ends nothing: it is read to its quote.
+fn declaration(text: &[u8]) -> Option<(Declared<'_>, usize)> {
+    let rest = text.strip_prefix(b"declare -")?;
+    let (attributes, rest) = rest.split_at(rest.iter().position(|byte| *byte == b' ')?);
+    let rest = &rest[1..];
+    let (name, rest) = rest.split_at(rest.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_')?);
+    let (value, rest) = match rest {
+        [b'=', b'"', rest @ ..] => {
+            let (value, rest) = quoted(rest, b'"')?;
+            (Value::Plain(value), rest)
+        }
+        [b'=', b'$', b'\'', rest @ ..] => (Value::Escaped, quoted(rest, b'\'')?.1),
+        rest => (Value::None, rest),
+    };
+    let rest = rest.strip_prefix(b"\n")?;
+    Some((Declared { name, is_exported_alone: attributes == b"x", value }, text.len() - rest.len()))
+}
+
+/// A text up to its quote, without its backslashes, and what follows the quote.
+fn quoted(text: &[u8], quote: u8) -> Option<(Vec<u8>, &[u8])> {
+    let mut value = Vec::new();
+    let mut bytes = text.iter().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'\\' => value.push(*bytes.next()?.1),
+            byte if *byte == quote => return Some((value, &text[at + 1..])),
+            byte => value.push(*byte),
+        }
+    }
+    None
 }
 
 fn go(out: &mut Vec<u8>, cwd: Option<&[u8]>) {
@@ -190,8 +289,10 @@ pub fn parse_state(bytes: &[u8]) -> State {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::ffi::OsStr;
     use std::fs::{self, File};
     use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::process::{Command, Output, Stdio};
 
@@ -211,10 +312,6 @@ mod tests {
 
     /// Runs bash as the warden does: script, prelude and state by descriptor.
     fn bash(base: &Path, begin: &Begin<'_>, script: &str) -> Ran {
-        bash_given(base, begin, script, &[])
-    }
-
-    fn bash_given(base: &Path, begin: &Begin<'_>, script: &str, given: &[(&str, &str)]) -> Ran {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);
@@ -222,18 +319,20 @@ mod tests {
             path
         };
         let script = file("script", script.as_bytes());
-        let prelude = file("prelude", PRELUDE.as_bytes());
-        let before = file("before", &compose(begin));
+        let composed = compose(begin);
+        let prelude = file("prelude", prelude(!composed.is_empty()).as_bytes());
+        let before = file("before", &composed);
+        let take = if composed.is_empty() { "" } else { r#"8<"$3""# };
         let after = file("after", b"");
         // A plain sh sets up the descriptors, as std cannot.
         let output = Command::new("/bin/sh")
-            .args(["-c", r#"exec /bin/bash /dev/fd/6 6<"$1" 7<"$2" 8<"$3" 9>>"$4""#, "sh"])
+            .args(["-c", &format!(r#"exec /bin/bash /dev/fd/6 6<"$1" 7<"$2" {take} 9>>"$4""#), "sh"])
             .args([&script, &prelude, &before, &after])
             .current_dir(base)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("BASH_ENV", "/dev/fd/7")
-            .envs(given.iter().copied())
+            .envs(begin.given.iter().map(|(name, value)| (OsStr::new(name), OsStr::from_bytes(value))))
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -272,12 +371,62 @@ mod tests {
     #[test]
     fn an_unset_variable_stays_unset_and_a_given_one_comes_back_as_it_was_left() {
         let base = base();
-        let given = [("KEPT", "1"), ("GONE", "1"), ("CHANGED", "1")];
-        let names = ["KEPT", "GONE", "CHANGED", "not a name"];
-        let first = bash_given(base.path(), &Begin { given: &names, ..Begin::default() }, "unset GONE; CHANGED=2", &given);
-        let begin = Begin { state: Some(&first.state), given: &names, ..Begin::default() };
-        let second = bash_given(base.path(), &begin, "echo $KEPT.${GONE-unset}.$CHANGED; echo $PATH", &given);
-        assert_eq!(second.out(), "1.unset.2\n/usr/bin:/bin\n");
+        let given: [(&str, &[u8]); 5] = [("KEPT", b"1"), ("GONE", b"1"), ("CHANGED", b"1"), ("BARE", b"1"), ("not a name", b"1")];
+        let first = bash(base.path(), &Begin { given: &given, ..Begin::default() }, "unset GONE BARE; CHANGED=2; export BARE");
+        let begin = Begin { state: Some(&first.state), given: &given, ..Begin::default() };
+        let second = bash(base.path(), &begin, "echo $KEPT.${GONE-unset}.$CHANGED.${BARE-unset}; echo $PATH");
+        assert_eq!(second.out(), "1.unset.2.unset\n/usr/bin:/bin\n");
+    }
+
+    #[test]
+    fn what_is_as_it_was_given_needs_no_words() {
+        let base = base();
+        let folder = base.path().canonicalize().unwrap();
+        let odd = "q\"uo'te $(x) `y` \\ \\\\ {a,b} ~ * #";
+        let given: [(&str, &[u8]); 4] = [("PATH", b"/usr/bin:/bin"), ("LANG", b"C.UTF-8"), ("EMPTY", b""), ("ODD", odd.as_bytes())];
+        let fresh = Begin { given: &given, follow_cwd: true, start: folder.as_os_str().as_bytes(), ..Begin::default() };
+        let first = bash(&folder, &fresh, "true");
+        assert!(first.state.script.is_some());
+        let again = Begin { state: Some(&first.state), ..fresh };
+        assert_eq!(String::from_utf8(compose(&again)).unwrap(), "");
+        // What the next shell finds is the same, by what it has and by what it says.
+        let second = bash(&folder, &again, "echo \"$ODD|${EMPTY-unset}|$PWD|${OLDPWD-unset}|$SHLVL\"; ls /dev/fd/8 2>&1 | grep -c such");
+        assert_eq!(second.out(), format!("{odd}||{}|unset|1\n1\n", folder.display()));
+        assert_eq!(second.state.script, first.state.script);
+        // A difference is written, and only it.
+        let third = bash(&folder, &again, "export NEW=1 LANG=C; readonly PATH; f() { :; }; export -f f; mkdir -p sub; cd sub");
+        let begin = Begin { state: Some(&third.state), ..fresh };
+        let text = String::from_utf8(compose(&begin)).unwrap();
+        for part in
+            ["builtin cd -- ", "declare -x NEW=\"1\"\n", "declare -x LANG=\"C\"\n", "declare -rx PATH=", "declare -x OLDPWD=", "f ()"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("ODD") && !text.contains("EMPTY") && !text.contains("unset"), "{text}");
+        let fourth = bash(&folder, &begin, "echo $NEW.$LANG.${PWD##*/}.${OLDPWD##*/}; f; echo $?; readonly -p | grep -c PATH");
+        assert_eq!(fourth.out(), format!("1.C.sub.{}\n0\n1\n", folder.file_name().unwrap().to_string_lossy()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_taken_whole() {
+        let given: [(&str, &[u8]); 2] = [("A", b"1"), ("B", b"2")];
+        for (script, unset, rest) in [
+            ("declare -x A=\"1\"\ndeclare -x B=\"2\"\n", "", ""),
+            ("declare -x A=\"1\"\n", "B", ""),
+            ("declare -x A\ndeclare -x B=\"2\"\n", "A", "declare -x A\n"),
+            ("declare -x A=$'1'\ndeclare -x B=\"2\"\n", "", "declare -x A=$'1'\n"),
+            ("declare -ix A=\"1\"\ndeclare -x B=\"2\"\n", "", "declare -ix A=\"1\"\n"),
+            // A value may look like a declaration.
+            ("declare -x A=\"\ndeclare -x B=\\\"2\\\"\n\"\n", "B", "declare -x A=\"\ndeclare -x B=\\\"2\\\"\n\"\n"),
+            ("declare -x A=$'\\'\ndeclare -x B=2'\n", "B", "declare -x A=$'\\'\ndeclare -x B=2'\n"),
+            ("declare -ax A=([0]=\"1\")\ndeclare -x B=\"2\"\n", "A B", "declare -ax A=([0]=\"1\")\ndeclare -x B=\"2\"\n"),
+            ("declare -x A=\"1", "A B", "declare -x A=\"1"),
+            ("declare -x A=\"1\" touch x\n", "A B", "declare -x A=\"1\" touch x\n"),
+            ("declare -x A=\"1\"\nf () \n{ \n :\n}\ndeclare -fx f\n", "B", "f () \n{ \n :\n}\ndeclare -fx f\n"),
+        ] {
+            let (lacking, left) = differences(script.as_bytes(), &given, false);
+            assert_eq!((lacking.join(" ").as_str(), String::from_utf8(left).unwrap().as_str()), (unset, rest), "{script}");
+        }
     }
 
     #[test]

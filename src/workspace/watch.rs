@@ -3,27 +3,36 @@
 //! Nothing here follows a link, neither as the last part of a name nor on the way: a name behind a link is another name. Never makes
 //! anything that was not there when it was kept.
 
+mod repositories;
+
+pub use repositories::{Known, Swept, git_dirs, git_dirs_again, git_dirs_behind};
+
 use super::BaseDir;
 use super::dir::Kind;
+use super::entries::Entries;
 use super::{Hash, escape};
-use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, mkfifoat, symlinkat, unlinkat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::Instant;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-/// The most entries of a watched folder that are looked at, whole tree.
+/// The most entries of a watched folder that are kept, whole tree.
 const ENTRIES: usize = 4096;
+/// The most entries that a stamp tells from others. A folder with more has none, and counts as changed each time.
+const STAMPED: usize = 1 << 18;
+/// The most folders that are held open while names are stamped.
+const HELD: usize = 64;
 /// How deep a watched folder is looked into.
 const DEPTH: usize = 12;
 /// The most bytes that are kept of one name, whole tree.
@@ -33,9 +42,9 @@ const BYTES: u64 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing, or a folder above it is not there.
+    /// Nothing, or a folder above it is not there, or is a file.
     Absent,
-    /// A folder above it is a link or no folder.
+    /// A folder above it is a link, or closed.
     Blocked,
     /// A regular file.
     File {
@@ -56,7 +65,17 @@ pub enum State {
         /// Its entries, names escaped, sorted.
         entries: Vec<(String, State)>,
     },
-    /// A FIFO, a socket or a device; or more than is kept.
+    /// A FIFO.
+    Fifo {
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A file that cannot be read or is larger than what is kept, a socket, a device: what tells it from another. It cannot be put back.
+    Seen {
+        /// Kind, inode, size and change time.
+        stamp: String,
+    },
+    /// More than is kept.
     Unkept,
 }
 
@@ -86,11 +105,40 @@ fn open_folder(dir: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     open_at(dir, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
 }
 
+/// Opens a folder that its owner has closed to itself, by opening its mode; it stays so. No link is followed. In a jail, which may not
+/// change modes by name, that is refused.
+fn open_up(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    match open_folder(dir, Path::new(name)) {
+        Err(Errno::EACCES) => {
+            // What is changed is what was opened: a name could lead elsewhere by then.
+            let held = open_at(dir, Path::new(name), OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
+            set_mode(held.as_fd(), fstat(&held)?.st_mode & 0o7777 | 0o700)?;
+            open_folder(dir, Path::new(name))
+        }
+        other => other,
+    }
+}
+
+/// Changes the mode of what is held without being open, for which `fchmod` has no way.
+fn set_mode(held: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}
+
+/// What tells whether a folder that could not be listed has been opened since, or anything in it made or removed: its change time, which no
+/// program can set. `None`: it may be entered without being listed, so what is beneath it can change without a trace.
+pub fn closed_stamp(base: &BaseDir, folder: &Path) -> Option<String> {
+    let held = open_at(base.as_fd(), folder, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
+    let stat = fstat(&held).ok()?;
+    (stat.st_mode & 0o111 == 0).then(|| format!("{:o}:{:x}:{:?}", stat.st_mode, stat.st_ino, (stat.st_ctime, stat.st_ctime_nsec)))
+}
+
 fn parent(base: &BaseDir, name: &Path) -> Parent {
     let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match open_folder(base.as_fd(), folder) {
         Ok(fd) => Parent::Open(fd),
-        Err(Errno::ENOENT) => Parent::Absent,
+        // A file in the way holds nothing; what is in the place of a link may lead anywhere.
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Parent::Absent,
         Err(_) => Parent::Blocked,
     }
 }
@@ -102,60 +150,76 @@ fn lstat(dir: BorrowedFd<'_>, name: &OsStr) -> Result<FileStat, Errno> {
 /// The entries of a folder, sorted.
 fn names(dir: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
-    // A descriptor of its own: reading a folder moves its place.
-    for entry in Dir::from_fd(open_folder(dir, Path::new("."))?)?.iter() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(OsStr::from_bytes(name).to_owned());
-        }
-    }
+    Entries::new().each(dir, |name, _| names.push(OsStr::from_bytes(name).to_owned()))?;
     names.sort();
     Ok(names)
 }
 
 /// What tells one state of a name from another without reading any content: kinds, modes, sizes, times and inodes. The kernel's change
-/// time is in it, which no program can set.
-pub fn stamp(base: &BaseDir, name: &Path, counts: Counts) -> String {
+/// time is in it, which no program can set. `None`: there is too much to tell.
+pub fn stamp(base: &BaseDir, name: &Path, counts: Counts) -> Option<String> {
+    stamp_of(&parent(base, name), name, counts, STAMPED)
+}
+
+/// The stamps of many names. Folders that hold several are opened once: names are stamped before and after every command.
+pub fn stamps<'a>(base: &BaseDir, names: &'a [(PathBuf, Counts)]) -> Vec<Option<String>> {
+    let mut parents: HashMap<Option<&Path>, Parent> = HashMap::new();
+    let one = |(name, counts): &'a (PathBuf, Counts)| {
+        if parents.len() >= HELD {
+            parents.clear();
+        }
+        let parent = parents.entry(name.parent()).or_insert_with(|| parent(base, name));
+        stamp_of(parent, name, *counts, STAMPED)
+    };
+    names.iter().map(one).collect()
+}
+
+fn stamp_of(parent: &Parent, name: &Path, counts: Counts, most: usize) -> Option<String> {
     let mut text = String::new();
-    match (parent(base, name), name.file_name()) {
+    match (parent, name.file_name()) {
         (Parent::Open(dir), Some(last)) => {
-            let mut left = ENTRIES;
-            stamp_one(dir.as_fd(), last, counts, 0, &mut left, &mut text);
+            let mut left = most;
+            stamp_one(dir.as_fd(), last, counts, 0, &mut left, &mut text)?;
         }
         (Parent::Absent, _) => text.push('-'),
         _ => text.push('!'),
     }
-    if text.len() > 80 { Hash::of(text.as_bytes()).to_string() } else { text }
+    Some(if text.len() > 80 { Hash::of(text.as_bytes()).to_string() } else { text })
 }
 
-fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, left: &mut usize, text: &mut String) {
+fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, left: &mut usize, text: &mut String) -> Option<()> {
+    *left = left.checked_sub(1)?;
     let stat = match lstat(dir, name) {
         Ok(stat) => stat,
-        Err(Errno::ENOENT) => return text.push('-'),
-        Err(_) => return text.push('!'),
+        Err(errno) => {
+            text.push(if errno == Errno::ENOENT { '-' } else { '!' });
+            return Some(());
+        }
     };
     let kind = Kind::of_mode(stat.st_mode);
     if depth > 0 && !counts(name, kind) {
-        return;
+        return Some(());
+    }
+    if depth > 0 {
+        let _ = write!(text, "/{}", escape::show(name));
     }
     if kind != Kind::Folder {
         let (mtime, ctime) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
         let _ = write!(text, "{:o}:{:x}:{:x}:{mtime:?}:{ctime:?}", stat.st_mode, stat.st_ino, stat.st_size);
-        return;
+        return Some(());
     }
     // A folder's own times change with what does not count.
     let _ = write!(text, "d{:o}:{:x}", stat.st_mode, stat.st_ino);
     let inner = if depth < DEPTH { open_folder(dir, Path::new(name)).ok() } else { None };
-    let Some(inner) = inner else { return text.push('?') };
+    let Some(inner) = inner else {
+        // Deeper than is looked, there is nothing to tell; what is closed is told by its mode.
+        text.push('?');
+        return (depth < DEPTH).then_some(());
+    };
     for entry in names(inner.as_fd()).unwrap_or_default() {
-        if *left == 0 {
-            return text.push('?');
-        }
-        *left -= 1;
-        let _ = write!(text, "/{}", escape::show(&entry));
-        stamp_one(inner.as_fd(), &entry, counts, depth + 1, left, text);
+        stamp_one(inner.as_fd(), &entry, counts, depth + 1, left, text)?;
     }
+    Some(())
 }
 
 /// What is at a name, whole.
@@ -181,11 +245,8 @@ fn state_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
     match Kind::of_mode(stat.st_mode) {
         Kind::Link => Some(State::Link { target: escape::escape(readlinkat(dir, name).ok()?.as_bytes()) }),
         Kind::File => {
-            let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-            let file = File::from(open_at(dir, Path::new(name), flags, Mode::empty()).ok()?);
-            let mut content = Vec::new();
-            file.take(*bytes + 1).read_to_end(&mut content).ok()?;
-            *bytes = bytes.checked_sub(content.len() as u64)?;
+            let Some(content) = content(dir, name, *bytes) else { return Some(State::Seen { stamp: seen(&stat) }) };
+            *bytes = bytes.saturating_sub(content.len() as u64);
             Some(State::File { mode, content: escape::escape(&content) })
         }
         Kind::Folder if depth < DEPTH => {
@@ -200,8 +261,24 @@ fn state_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
             }
             Some(State::Folder { mode, entries })
         }
-        _ => None,
+        Kind::Folder => None,
+        _ if stat.st_mode & libc::S_IFMT == libc::S_IFIFO => Some(State::Fifo { mode }),
+        _ => Some(State::Seen { stamp: seen(&stat) }),
     }
+}
+
+/// The bytes of a file; `None`: it cannot be read, or is longer than `most`.
+fn content(dir: BorrowedFd<'_>, name: &OsStr, most: u64) -> Option<Vec<u8>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::from(open_at(dir, Path::new(name), flags, Mode::empty()).ok()?);
+    let mut content = Vec::new();
+    file.take(most + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= most).then_some(content)
+}
+
+/// What tells a file from another of the same name, and one content from another.
+fn seen(stat: &FileStat) -> String {
+    format!("{:o}:{:x}:{:x}:{:?}", stat.st_mode, stat.st_ino, stat.st_size, (stat.st_ctime, stat.st_ctime_nsec))
 }
 
 /// Makes a name what it was. What does not count stays.
@@ -209,12 +286,15 @@ fn state_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
 /// # Errors
 /// A few words: why it could not be put back.
 pub fn restore(base: &BaseDir, name: &Path, kept: &State, counts: Counts) -> Result<(), String> {
-    let failed = |errno: Errno| errno.desc().to_owned();
+    let failed = |errno: Errno| match errno {
+        Errno::EFBIG => "what was there was too large to be kept, or no file".to_owned(),
+        errno => errno.desc().to_owned(),
+    };
     if matches!(kept, State::Unkept | State::Blocked) {
         return Err("it was too large to be kept, or behind a link".into());
     }
     if matches!(parent(base, name), Parent::Blocked) {
-        remove_blocking(base, name).map_err(failed)?;
+        clear_way(base, name).map_err(failed)?;
     }
     // What held it is gone: it is not made again, for a part of a repository is worse than none.
     let Parent::Open(dir) = parent(base, name) else { return Ok(()) };
@@ -222,15 +302,17 @@ pub fn restore(base: &BaseDir, name: &Path, kept: &State, counts: Counts) -> Res
     put(dir.as_fd(), last, kept, counts).map_err(failed)
 }
 
-/// Removes the link, or the file, that stands where a folder above a name has to be.
-fn remove_blocking(base: &BaseDir, name: &Path) -> Result<(), Errno> {
+/// Removes the link, or the file, that stands where a folder above a name has to be; opens a folder that is closed.
+fn clear_way(base: &BaseDir, name: &Path) -> Result<(), Errno> {
     let mut dir = open_folder(base.as_fd(), Path::new("."))?;
     for part in name.parent().into_iter().flat_map(Path::components) {
         let part = part.as_os_str();
-        match open_folder(dir.as_fd(), Path::new(part)) {
+        match open_up(dir.as_fd(), part) {
             Ok(inner) => dir = inner,
             Err(Errno::ENOENT) => return Ok(()),
-            Err(_) => return remove(dir.as_fd(), part),
+            // Only what is no folder: a repository that cannot be entered is not removed for that.
+            Err(Errno::ELOOP | Errno::ENOTDIR) => return unlinkat(dir.as_fd(), part, UnlinkatFlags::NoRemoveDir),
+            Err(errno) => return Err(errno),
         }
     }
     Ok(())
@@ -243,6 +325,10 @@ fn put(dir: BorrowedFd<'_>, name: &OsStr, kept: &State, counts: Counts) -> Resul
         Err(errno) => return Err(errno),
     };
     let empty = State::Folder { mode: 0o755, entries: Vec::new() };
+    if let State::Seen { stamp } = kept {
+        // What takes its place now may be all that there is of it.
+        return if lstat(dir, name).is_ok_and(|stat| seen(&stat) == *stamp) { Ok(()) } else { Err(Errno::EFBIG) };
+    }
     let kept = match kept {
         // A folder that must go, but holds what does not count, stays with that.
         State::Absent if there == Some(Kind::Folder) && holds_uncounted(dir, name, counts) => &empty,
@@ -252,25 +338,33 @@ fn put(dir: BorrowedFd<'_>, name: &OsStr, kept: &State, counts: Counts) -> Resul
         remove(dir, name)?;
     }
     match kept {
-        State::Absent | State::Blocked | State::Unkept => Ok(()),
+        State::Absent | State::Blocked | State::Unkept | State::Seen { .. } => Ok(()),
+        State::Fifo { mode } => {
+            mkfifoat(dir, name, Mode::from_bits_truncate(0o600))?;
+            // What is opened for reading and writing waits for nobody.
+            let made = open_at(dir, Path::new(name), OFlag::O_RDWR | OFlag::O_NONBLOCK, Mode::empty())?;
+            fchmod(&made, Mode::from_bits_truncate(*mode))
+        }
         State::Link { target } => symlinkat(OsStr::from_bytes(&escape::unescape(target)), dir, name),
         State::File { mode, content } => write(dir, name, Mode::from_bits_truncate(*mode), &escape::unescape(content)),
         State::Folder { mode, entries } => {
             if there != Some(Kind::Folder) {
                 mkdirat(dir, name, Mode::from_bits_truncate(0o700))?;
             }
-            let inner = open_folder(dir, Path::new(name))?;
+            let inner = open_up(dir, name)?;
+            // One that cannot be put back keeps no other from it.
+            let mut failed = Ok(());
             for entry in names(inner.as_fd())? {
                 let kind = Kind::of_mode(lstat(inner.as_fd(), &entry)?.st_mode);
                 let shown = escape::show(&entry);
                 if counts(&entry, kind) && !entries.iter().any(|(known, _)| *known == shown) {
-                    remove(inner.as_fd(), &entry)?;
+                    failed = remove(inner.as_fd(), &entry).and(failed);
                 }
             }
             for (entry, kept) in entries {
-                put(inner.as_fd(), &escape::name(entry), kept, counts)?;
+                failed = put(inner.as_fd(), &escape::name(entry), kept, counts).and(failed);
             }
-            fchmod(&inner, Mode::from_bits_truncate(*mode))
+            fchmod(&inner, Mode::from_bits_truncate(*mode)).and(failed)
         }
     }
 }
@@ -313,14 +407,7 @@ fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
         Err(Errno::EISDIR | Errno::EPERM) => {}
         other => return other,
     }
-    let inner = match open_folder(dir, Path::new(name)) {
-        // It is ours and not for us to read: a folder, as `unlinkat` has just said, and no link is followed.
-        Err(Errno::EACCES) => {
-            fchmodat(dir, name, Mode::from_bits_truncate(0o700), FchmodatFlags::NoFollowSymlink)?;
-            open_folder(dir, Path::new(name))?
-        }
-        other => other?,
-    };
+    let inner = open_up(dir, name)?;
     // A folder without write permission of its own keeps what is in it.
     let _ = fchmod(&inner, Mode::from_bits_truncate(0o700));
     for entry in names(inner.as_fd())? {
@@ -329,68 +416,13 @@ fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
     unlinkat(dir, name, UnlinkatFlags::RemoveDir)
 }
 
-/// What a walk over the folders of a workspace found.
-#[derive(Debug, Default)]
-pub struct Swept {
-    /// Folders that git takes for repositories, relative to the base; empty: the base itself.
-    pub git_dirs: Vec<OsString>,
-    /// Folders that could not be listed, relative to the base.
-    pub unseen: Vec<OsString>,
-    /// The walk ended before it had seen everything.
-    pub cut: bool,
-}
-
-/// Looks for git folders in the whole workspace: by what is in them, for a name is no evidence.
-pub fn git_dirs(base: &BaseDir, until: Instant) -> Swept {
-    let mut swept = Swept::default();
-    let mut left = vec![OsString::new()];
-    while let Some(path) = left.pop() {
-        if Instant::now() >= until {
-            swept.cut = true;
-            break;
-        }
-        let here = if path.is_empty() { Path::new(".") } else { Path::new(&path) };
-        let dir = match open_folder(base.as_fd(), here).and_then(Dir::from_fd) {
-            Ok(dir) => dir,
-            // It has gone meanwhile, or is a link by now, which leads to what is found elsewhere.
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
-            Err(_) => {
-                swept.unseen.push(path);
-                continue;
-            }
-        };
-        let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
-        let mut inner = Vec::new();
-        for entry in dir.into_iter().flatten() {
-            match entry.file_name().to_bytes() {
-                b"." | b".." => continue,
-                b"HEAD" => head = true,
-                b"objects" => objects = true,
-                b"refs" => refs = true,
-                b"commondir" => common = true,
-                _ => {}
-            }
-            if matches!(entry.file_type(), Some(Type::Directory) | None) {
-                inner.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-            }
-        }
-        let is_git = head && (objects && refs || common);
-        // In a repository's own folders too: somebody may have put one there.
-        left.extend(inner.into_iter().map(|name| if path.is_empty() { name } else { Path::new(&path).join(name).into_os_string() }));
-        if is_git {
-            swept.git_dirs.push(path);
-        }
-    }
-    swept.git_dirs.sort();
-    swept
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::symlink;
-    use std::time::Duration;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
 
     fn all(_: &OsStr, _: Kind) -> bool {
         true
@@ -436,6 +468,31 @@ mod tests {
         assert_eq!(fs::read(path("d/e/f")).unwrap(), b"one\xff");
     }
 
+    /// What cannot be kept whole keeps nothing else from being put back.
+    #[test]
+    fn one_that_cannot_be_kept_is_no_way_to_change_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = BaseDir::open(dir.path()).unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("d")).unwrap();
+        fs::write(path("d/small"), "one").unwrap();
+        nix::unistd::mkfifo(&path("d/fifo"), Mode::from_bits_truncate(0o640)).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("d/socket")).unwrap();
+        fs::File::create(path("d/large")).unwrap().set_len(BYTES + 1).unwrap();
+        let name = Path::new("d");
+        let kept = state(&base, name, all);
+        fs::write(path("d/small"), "evil").unwrap();
+        fs::write(path("d/new"), "evil").unwrap();
+        fs::remove_file(path("d/fifo")).unwrap();
+        assert_eq!(restore(&base, name, &kept, all), Ok(()));
+        assert_eq!(state(&base, name, all), kept);
+        fs::remove_file(path("d/large")).unwrap();
+        fs::write(path("d/large"), "evil").unwrap();
+        fs::write(path("d/small"), "evil").unwrap();
+        assert!(restore(&base, name, &kept, all).unwrap_err().contains("too large"));
+        assert_eq!(fs::read(path("d/small")).unwrap(), b"one");
+    }
+
     #[test]
     fn nothing_is_made_where_nothing_was_and_no_link_is_followed() {
         let dir = tempfile::tempdir().unwrap();
@@ -454,24 +511,59 @@ mod tests {
     }
 
     #[test]
-    fn repositories_are_found_by_what_is_in_them() {
+    fn a_folder_with_more_than_can_be_told_has_no_stamp() {
         let dir = tempfile::tempdir().unwrap();
         let base = BaseDir::open(dir.path()).unwrap();
-        for folder in ["a/.git/objects", "a/.git/refs", "b/objects", "b/refs", "c/.git"] {
-            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        for number in 0..9 {
+            fs::write(dir.path().join(format!("d/{number}.sample")), "").unwrap();
         }
-        fs::write(dir.path().join("a/.git/HEAD"), "x").unwrap();
-        fs::write(dir.path().join("c/.git/HEAD"), "x").unwrap();
+        // What does not count is no way to hide what does.
+        let counted: Counts = |name, _| !name.as_bytes().ends_with(b".sample");
+        assert!(stamp_of(&parent(&base, Path::new("d")), Path::new("d"), counted, 10).is_some());
+        fs::write(dir.path().join("d/a.sample"), "").unwrap();
+        assert_eq!(stamp_of(&parent(&base, Path::new("d")), Path::new("d"), counted, 10), None);
+        let mut deep = PathBuf::from("d");
+        deep.extend(["e"; DEPTH + 2]);
+        fs::create_dir_all(dir.path().join(deep)).unwrap();
+        assert_eq!(stamp(&base, Path::new("d"), counted), None);
+    }
+
+    #[test]
+    fn a_closed_repository_is_opened_and_not_removed() {
+        if nix::unistd::geteuid().is_root() {
+            // Nothing is closed to root: the integration tests show it for a jail of root's, which has no capability.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let base = BaseDir::open(dir.path()).unwrap();
+        let close = |name: &str, mode| fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        fs::create_dir_all(dir.path().join("a/.git/objects")).unwrap();
+        fs::create_dir_all(dir.path().join("a/.git/refs")).unwrap();
+        for file in ["HEAD", "config"] {
+            fs::write(dir.path().join("a/.git").join(file), "x").unwrap();
+        }
+        let name = Path::new("a/.git/config");
+        let kept = state(&base, name, all);
+        for mode in [0o311, 0o000] {
+            fs::write(dir.path().join(name), "evil").unwrap();
+            close("a/.git", mode);
+            restore(&base, name, &kept, all).unwrap();
+            assert_eq!(state(&base, name, all), kept);
+            assert!(dir.path().join("a/.git/HEAD").exists() && dir.path().join("a/.git/objects").exists());
+        }
+        close("a", 0o311);
         let far = Instant::now() + Duration::from_secs(60);
-        assert_eq!(git_dirs(&base, far).git_dirs, ["a/.git"]);
-        fs::write(dir.path().join("c/.git/commondir"), "../../b").unwrap();
-        fs::write(dir.path().join("b/HEAD"), "x").unwrap();
-        assert_eq!(git_dirs(&base, far).git_dirs, ["a/.git", "b", "c/.git"]);
-        // One in the folders of another is one.
-        fs::create_dir_all(dir.path().join("a/.git/objects/ev/objects")).unwrap();
-        fs::create_dir_all(dir.path().join("a/.git/objects/ev/refs")).unwrap();
-        fs::write(dir.path().join("a/.git/objects/ev/HEAD"), "x").unwrap();
-        assert_eq!(git_dirs(&base, far).git_dirs, ["a/.git", "a/.git/objects/ev", "b", "c/.git"]);
-        assert!(git_dirs(&base, Instant::now()).cut);
+        assert_eq!(git_dirs(&base, far).closed, ["a"]);
+        assert_eq!(git_dirs_behind(&base, Path::new("a"), false, far).git_dirs, ["a/.git"]);
+        // What is closed and holds no repository stays closed.
+        fs::create_dir_all(dir.path().join("b/c")).unwrap();
+        close("b/c", 0o000);
+        close("b", 0o311);
+        assert!(git_dirs_behind(&base, Path::new("b"), false, far).git_dirs.is_empty());
+        assert_eq!(fs::metadata(dir.path().join("b/c")).unwrap().permissions().mode() & 0o777, 0o000);
+        assert_eq!(git_dirs(&base, far).closed, ["b"]);
+        assert_eq!(git_dirs_behind(&base, Path::new("b"), true, far).closed, [""; 0]);
+        assert!(git_dirs(&base, far).closed.is_empty());
     }
 }

@@ -53,6 +53,11 @@ pub(super) fn allow_all() -> BpfProgram {
     vec![answer(Verdict::Allow)]
 }
 
+/// The program that answers one call as a kernel would that has no such call.
+pub(super) fn absent(number: u32) -> BpfProgram {
+    vec![load(AT_NUMBER), jump(JUMP_EQUAL, number, 0, 1), answer(ABSENT), answer(Verdict::Allow)]
+}
+
 /// The most instructions on any way through the program.
 pub(super) fn depth(program: &[sock_filter]) -> usize {
     let mut from = vec![0usize; program.len() + 1];

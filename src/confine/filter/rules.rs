@@ -39,7 +39,7 @@ const IOCTL_FILE_SYSTEMS: &[u32] = &[0x9400, 0xbc00, 0x6f00, 0x6600, 0x5800, 0xf
 const IOCTL_FILES: &[u32] = &[0x4004_9409, 0x4020_940d, 0xc018_9436, 0x8008_6601, 0xc020_660b, 0x801c_581f];
 
 /// Requests of `fcntl` without those that make the kernel send signals.
-const FCNTL_PLAIN: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1024, 1025, 1030, 1031, 1032, 1034];
+const FCNTL_PLAIN: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1030, 1031, 1032, 1034];
 
 /// `prctl` options that concern only the caller. Left out, and refused: `PR_SET_MM`, `PR_SCHED_CORE` (other processes),
 /// `PR_TASK_PERF_EVENTS_*`, `PR_SET_SYSCALL_USER_DISPATCH`.
@@ -127,8 +127,6 @@ pub(super) fn narrowed(name: &str, profile: &Profile) -> Option<Decision> {
         "clone" => only_if(REFUSED, vec![masked(0, CLONE_NEW | CLONE_THREAD, &[CLONE_THREAD])]),
         "open" => return opening(1, profile),
         "openat" => return opening(2, profile),
-        // Its flags are in memory: where the kernel does not judge truncation itself, commands get the older call.
-        "openat2" if run && !profile.truncate_is_judged => Decision::Always(super::calls::ABSENT),
         "truncate" if !profile.truncate_is_judged => Decision::Always(REFUSED),
         // Devices are never made, a whiteout (device 0:0) neither.
         "mknod" => unless(REFUSED, masked(1, libc::S_IFMT, &[libc::S_IFCHR, libc::S_IFBLK])),
@@ -148,7 +146,9 @@ pub(super) fn narrowed(name: &str, profile: &Profile) -> Option<Decision> {
                 otherwise: Allow,
             },
         },
-        "fcntl" if !run => only_if(EINVAL, vec![exactly(1, FCNTL_PLAIN)]),
+        // F_SETLEASE: whoever opens the file elsewhere would wait for the lease's end.
+        "fcntl" if run => unless(REFUSED, exactly(1, &[1024])),
+        "fcntl" => only_if(EINVAL, vec![exactly(1, FCNTL_PLAIN)]),
         "prctl" if run => Decision::ByArguments {
             clauses: vec![when(vec![exactly(0, PRCTL_ALLOWED)], Allow), when(vec![exactly(0, PRCTL_REFUSED)], REFUSED)],
             otherwise: EINVAL,

@@ -33,7 +33,8 @@ const PLAIN: &[(&str, &[&str])] = &[
     ("pack", &[]),
     ("pull", &[]),
     ("push", &[]),
-    ("rebase", &[]),
+    // A line of what is to be done can be put into the format.
+    ("rebase", &["instructionformat"]),
     ("receive", &[]),
     ("rerere", &[]),
     ("stash", &[]),
@@ -185,15 +186,88 @@ fn harmless(section: &str, sub: Option<&str>, key: &str, value: &str) -> bool {
         ("core", None) => CORE.contains(&key),
         ("extensions", None) => EXTENSIONS.contains(&key),
         ("lfs", None) => key == "repositoryformatversion",
-        // An alias is a command of git's with its options, and `-c` is one of those that come first.
-        // So is a program to be run at the other side; but without a path none of the workspace can be named.
-        ("alias", None) => {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -_,=:%@^~+".contains(&byte);
-            value.starts_with(|c: char| c.is_ascii_lowercase()) && value.bytes().all(plain)
-        }
+        ("alias", None) => is_plain_alias(value),
         (_, None) => within(PLAIN).is_some_and(|excepted| !excepted) && !RUNS.iter().any(|word| key.contains(word)),
         (_, Some(_)) => within(NAMED).unwrap_or(false),
     }
+}
+
+/// Commands of git's that start no program that an argument names, and what of their options names none either. Options go on being
+/// made, and some of them name programs by letters that others use for data (`grep -O`, `difftool --extcmd`, `rebase --exec`).
+const ALIASED: &[&str] = &[
+    "add",
+    "blame",
+    "branch",
+    "checkout",
+    "cherry",
+    "commit",
+    "describe",
+    "diff",
+    "log",
+    "ls-files",
+    "merge-base",
+    "reflog",
+    "remote",
+    "reset",
+    "restore",
+    "rev-parse",
+    "shortlog",
+    "show",
+    "stash",
+    "status",
+    "switch",
+    "tag",
+];
+
+/// See [`ALIASED`].
+const OPTIONS: &[&str] = &[
+    "-1",
+    "-a",
+    "-am",
+    "-b",
+    "-d",
+    "-m",
+    "-n",
+    "-p",
+    "-s",
+    "-u",
+    "-v",
+    "-vv",
+    "--abbrev-commit",
+    "--all",
+    "--amend",
+    "--branch",
+    "--branches",
+    "--cached",
+    "--date",
+    "--decorate",
+    "--graph",
+    "--hard",
+    "--name-only",
+    "--name-status",
+    "--no-edit",
+    "--no-pager",
+    "--oneline",
+    "--patch",
+    "--porcelain",
+    "--pretty",
+    "--set-upstream",
+    "--short",
+    "--shortstat",
+    "--soft",
+    "--staged",
+    "--stat",
+    "--tags",
+    "--word-diff",
+];
+
+/// Whether an alias is a plain command with plain options, of which none can name a program.
+fn is_plain_alias(value: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -_,=:%@^~+".contains(&byte);
+    let mut words = value.split(' ').filter(|word| !word.is_empty());
+    value.bytes().all(plain)
+        && words.next().is_some_and(|command| ALIASED.contains(&command))
+        && words.all(|word| !word.starts_with('-') || OPTIONS.contains(&word.split('=').next().unwrap_or(word)))
 }
 
 /// What a changed file of settings has to become.
@@ -266,6 +340,13 @@ mod tests {
             ("core", "attributesFile = x"),
             ("gc", "recentObjectsHook = ./evil"),
             ("alias", "st = fetch --upload-pack=./evil ."),
+            ("alias", "st = grep -Osh MARKER"),
+            ("alias", "st = difftool -y --extcmd=sh"),
+            ("alias", "st = rebase --exec=make main"),
+            ("alias", "st = bisect run make"),
+            ("alias", "st = log --ext-diff -p"),
+            ("alias", "st = x"),
+            ("rebase", "instructionFormat = %s%nexec sh evil"),
             ("alias", "st = !touch pwn"),
             ("alias", "st = \"!touch pwn\""),
             ("alias", "st = -c core.pager=x log"),
