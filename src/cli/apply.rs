@@ -5,7 +5,10 @@
 
 use super::engine::Engine;
 use super::setup::{Asked, Setup};
+use super::show::seen;
 use super::{Common, Registry, say_fault};
+use crate::agent::Doorway;
+use crate::agent::outcome::Outcome;
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::session::{Options, Session, this_exe};
@@ -30,9 +33,12 @@ export GIT_DIR="$place/git" GIT_WORK_TREE=.
 apply() {
   git -c core.autocrlf=false -c core.safecrlf=false -c core.symlinks=true -c core.fileMode=true -c core.hooksPath=/dev/null     -c core.attributesFile=/dev/null -c core.fsmonitor=false apply --whitespace=nowarn "$@" "$place/patch"
 }
-apply --check "$@"
+apply --check "$@" || exit 64
 apply "$@"
 "#;
+
+/// The script's code for a patch that does not apply.
+const DOES_NOT_APPLY: i32 = 64;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Apply {
@@ -42,6 +48,9 @@ pub(super) struct Apply {
     /// Take a patch back that was applied
     #[arg(long, short = 'R')]
     reverse: bool,
+    /// Say nothing when it is applied
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 /// Which way.
@@ -58,71 +67,122 @@ impl Apply {
     pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
         match self.try_run(common, registry) {
             Ok(()) => ExitCode::Done,
-            Err(fault) => {
+            Err(Outcome::Failed(fault)) => {
                 say_fault(&fault);
                 ExitCode::of(&fault)
+            }
+            Err(outcome) => {
+                say!("bailiwick: {}; a part of the patch may be there: `git status` shows it", outcome.message().unwrap_or_default());
+                outcome.exit_code()
             }
         }
     }
 
-    fn try_run(self, common: &Common, registry: Registry) -> Result<(), Fault> {
+    fn try_run(self, common: &Common, registry: Registry) -> Result<(), Outcome> {
         let file = if self.patch.is_dir() { self.patch.join("changes.patch") } else { self.patch };
-        let wrong = |says: String| Fault::new(FaultCode::InvalidArguments, format!("{}: {says}", file.display()));
+        let wrong = |says: String| {
+            Fault::new(FaultCode::InvalidArguments, format!("{}: {says}", file.display()))
+                .hint("name the folder of a run, the one that was printed at its end or given as --out, or a patch")
+        };
         let meta = std::fs::metadata(&file).map_err(|error| wrong(error.to_string()))?;
         if !meta.is_file() || meta.len() > MOST {
-            return Err(wrong("this is no patch".into()));
+            return Err(wrong("this is no patch".into()).into());
         }
         let patch = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
         if patch.is_empty() {
             say!("the patch is empty: there is nothing to change");
             return Ok(());
         }
-        let engine = Engine::start()?;
+        let mut engine = Engine::start()?;
         let setup = Setup::new(common)?;
         if setup.charter().execute.is_none() {
             return Err(Fault::new(FaultCode::ToolDenied, format!("the policy {} permits no programs", setup.charter().policy))
-                .hint("--policy build does"));
+                .hint("--policy build does")
+                .into());
         }
         let direction = if self.reverse { Direction::Reverse } else { Direction::Forward };
-        for undone in with_setup(&engine, registry, &setup, patch, direction)? {
-            say!("bailiwick: {undone}");
+        let changes = changes(&patch);
+        for undone in patiently(&mut engine, with_setup(registry, &setup, patch, direction))? {
+            say!("bailiwick: {}", seen(&undone));
+        }
+        if !self.quiet {
+            let done = if self.reverse { "taken back" } else { "applied" };
+            say!("{done}: {changes} in {}", seen(&setup.charter().base.display().to_string()));
         }
         Ok(())
     }
 }
 
-/// Applies a patch to a workspace, whole or not at all. Returns what of it was undone because it is protected.
+/// Drives it to its end. One signal does not cut it short, for half a patch would be worse than a moment's patience; a second one does.
+fn patiently<T>(engine: &mut Engine, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Outcome> {
+    let Engine { runtime, signals, .. } = engine;
+    runtime.block_on(async {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => return done.map_err(Outcome::Failed),
+            _ = signals.next() => say!("bailiwick: the patch is being written; a second signal ends that"),
+        }
+        tokio::select! {
+            biased;
+            done = work => done.map_err(Outcome::Failed),
+            signal = signals.next() => Err(Outcome::Signal(signal)),
+        }
+    })
+}
+
+/// What a patch changes, in a few words.
+fn changes(patch: &[u8]) -> String {
+    // A line of content begins with a blank, a sign or, in a binary one, with a word without blanks.
+    let files = patch.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"diff --git ")).count();
+    match files {
+        1 => "1 file changed".into(),
+        files => format!("{files} files changed"),
+    }
+}
+
+/// Applies a patch to a folder that is thrown away when a signal comes. Returns what of it was undone because it is protected.
 ///
 /// # Errors
-/// `no_match` when it does not apply; as a session's start.
+/// `no_match` when it does not apply; as a session's start; the signal that came first.
 pub(super) fn apply_to(
-    engine: &Engine,
+    engine: &mut Engine,
     registry: Registry,
     base: &Path,
     patch: Vec<u8>,
     direction: Direction,
-) -> Result<Vec<String>, Fault> {
+) -> Result<Vec<String>, Outcome> {
     if patch.is_empty() {
         return Ok(Vec::new());
     }
     let asked = Asked { workspace: Some(base.to_path_buf()), policy: "build".into(), fork: true, ..Asked::default() };
-    with_setup(engine, registry, &Setup::of(&asked)?, patch, direction)
+    let setup = Setup::of(&asked)?;
+    Ok(engine.drive(with_setup(registry, &setup, patch, direction))??)
 }
 
-fn with_setup(engine: &Engine, registry: Registry, setup: &Setup, patch: Vec<u8>, direction: Direction) -> Result<Vec<String>, Fault> {
+async fn with_setup(registry: Registry, setup: &Setup, patch: Vec<u8>, direction: Direction) -> Result<Vec<String>, Fault> {
     let mut argv = ["bash", "-c", SCRIPT, "apply"].map(OsString::from).to_vec();
     if direction == Direction::Reverse {
         argv.push("--reverse".into());
     }
-    engine.runtime.block_on(async {
-        let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
-        let (output, undone) = session.execute(argv, Vec::new(), Some(patch)).await?;
-        session.close();
-        if output.status == 0 {
-            return Ok(undone);
-        }
-        let said = String::from_utf8_lossy(&output.stderr).chars().take(2000).collect::<String>();
-        Err(Fault::new(FaultCode::NoMatch, format!("the patch does not apply here, and nothing was changed: {}", said.trim()))
-            .hint("it is made for the files as they were when the run began"))
-    })
+    let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
+    let special = session.special_files().await;
+    if let Some(path) = special.paths.iter().find(|path| path.rsplit('/').next() == Some(".gitattributes")) {
+        return Err(Fault::new(FaultCode::NotRegularFile, format!("{path} is a FIFO or a device, for which git would wait"))
+            .hint("remove it, or put a file in its place"));
+    }
+    let (output, undone) = session.execute(argv, Vec::new(), Some(patch)).await?;
+    session.close();
+    if output.status == 0 {
+        return Ok(undone);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).chars().take(2000).collect::<String>();
+    let said = said.trim();
+    if output.status == DOES_NOT_APPLY {
+        return Err(Fault::new(FaultCode::NoMatch, format!("the patch does not apply here, and nothing was changed: {said}"))
+            .hint("it is made for the files as they were when the run began; one that was applied already does not apply again"));
+    }
+    let code = if said.contains("No space left") { FaultCode::DiskFull } else { FaultCode::IoError };
+    Err(Fault::new(code, format!("the patch applies here, and could not be written to its end: {said}"))
+        .hint("a part of it may be there: `git status` shows it; put that back, mend the cause, then apply again"))
 }

@@ -1,7 +1,7 @@
 //! A disposable copy of the workspace (`--workspace-mode copy`): the model works in it, and the patch is all that is left of it.
 
 use super::apply::{Direction, apply_to};
-use super::engine::Engine;
+use super::engine::{Engine, bytes_of_regular};
 use super::show::Console;
 use super::{Registry, say_fault};
 use crate::agent::outcome::Outcome;
@@ -10,12 +10,12 @@ use crate::policy::home::remove_tree;
 use crate::workspace::BaseDir;
 use crate::workspace::duplicate::{Duplicated, duplicate};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the name of a copy begins with.
 const PREFIX: &str = "workspace-";
-/// Entries between two looks at the clock, the terminal and the signals.
-const STEP: u64 = 256;
+/// Between two looks at the terminal and the signals.
+const STEP: Duration = Duration::from_millis(50);
 
 /// The copy. It goes when this is dropped.
 #[derive(Debug)]
@@ -40,22 +40,15 @@ impl Copy {
         let broken = |error: std::io::Error| Outcome::Failed(Fault::new(FaultCode::IoError, format!("{}: {error}", out.display())));
         let copy = Self { path: tempfile::Builder::new().prefix(PREFIX).tempdir_in(out).map_err(broken)?.keep() };
         let began = Instant::now();
-        let (mut seen, mut signal) = (0_u64, None);
-        let Engine { runtime, signals } = engine;
-        let entered = runtime.enter();
+        let (mut looked, mut signal) = (began, None);
         let copied = duplicate(base, &copy.path, &mut |done| {
-            seen += 1;
-            if seen.is_multiple_of(STEP) {
+            if looked.elapsed() >= STEP {
                 console.busy(&said(done));
-                // Nothing drives the runtime here: it is given the turn in which it hears of signals.
-                signal = runtime.block_on(async {
-                    tokio::task::yield_now().await;
-                    signals.came()
-                });
+                signal = engine.came();
+                looked = Instant::now();
             }
             signal.is_none()
         });
-        drop(entered);
         match (copied, signal) {
             (_, Some(number)) => return Err(Outcome::Signal(number)),
             (Err(fault), None) => return Err(Outcome::Failed(fault)),
@@ -71,9 +64,9 @@ impl Copy {
         }
         let patch = out.join("changes.patch");
         if resumed && patch.exists() {
-            let applied = std::fs::read(&patch)
+            let applied = bytes_of_regular(&patch)
                 .map_err(broken_patch)
-                .and_then(|patch| apply_to(engine, registry, &copy.path, patch, Direction::Forward).map_err(Outcome::Failed));
+                .and_then(|patch| apply_to(engine, registry, &copy.path, patch, Direction::Forward));
             applied?;
         }
         Ok(copy)

@@ -3,6 +3,8 @@
 
 use super::engine::Engine;
 use super::extras::Extras;
+use super::folder::RunFolder;
+use super::model::keys_of_environment;
 use super::run::{Work, code_of};
 use super::show::{Console, Detail};
 use super::{Common, Registry, say_fault, setup};
@@ -52,6 +54,10 @@ impl Demo {
     }
 
     fn try_run(&self, common: &Common, registry: Registry) -> Result<ExitCode, Fault> {
+        if common.workspace.is_some() || common.policy != super::DEFAULT_POLICY {
+            return Err(Fault::new(FaultCode::InvalidArguments, "the demonstration has a workspace and a policy of its own")
+                .hint("leave --workspace and --policy out; `bailiwick run` takes them"));
+        }
         let mut engine = Engine::start()?;
         let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("the demonstration's folder: {error}"));
         let place = tempfile::Builder::new().prefix("bailiwick-demo-").tempdir().map_err(broken)?;
@@ -92,14 +98,16 @@ impl Demo {
             limits: Limits::default(),
             price: None,
             verify: None,
-            out: &out,
-            secrets: Vec::new(),
             extras: Extras::none(),
             resumed: false,
             disposable: false,
         };
         let console = Console::new(if self.verbose { Detail::Verbose } else { Detail::Normal }, common.json);
-        let finished = work.go(&mut engine, &setup, registry, &model, &console)?;
+        let mut folder = RunFolder::claimed(Some(&out), &setup.charter().base)?;
+        let finished = match work.go(&mut engine, &setup, registry, &model, &mut folder, &keys_of_environment(), &console) {
+            Ok(finished) => finished,
+            Err(outcome) => return Ok(folder.ended(&outcome, keys_of_environment(), &console)),
+        };
         drop(setup);
         console.close();
 

@@ -82,6 +82,7 @@ fn honoured(name: &'static str, asked: &setup::Asked) -> Honoured {
     let asked = setup::Asked {
         policy: name.into(),
         workspace: asked.workspace.clone().or_else(|| std::env::current_dir().ok()),
+        without_namespaces: asked.without_namespaces,
         ..Default::default()
     };
     match live(&asked) {

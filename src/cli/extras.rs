@@ -3,8 +3,11 @@
 //! A stranger's tree says nothing here: neither its skills nor its servers are looked at. A trusted one may name servers, but not take variables
 //! of the person's for them that commands do not have.
 
+use super::engine::Engine;
 use super::setup::Setup;
+use super::show::seen;
 use crate::agent::extra::{Extended, Extra};
+use crate::agent::outcome::Outcome;
 use crate::agent::prompt::{SessionOptions, Switch, Toolset};
 use crate::agent::skills::{Search, Skills};
 use crate::envelope::{Fault, FaultCode};
@@ -41,6 +44,9 @@ pub(super) struct Extras {
     /// Use no MCP servers
     #[arg(long)]
     no_mcp: bool,
+    /// The files of the flags and of the person's settings, with what they hold.
+    #[arg(skip)]
+    texts: Vec<(String, String)>,
 }
 
 /// What was found before the session starts: the charter has to grant it.
@@ -60,6 +66,32 @@ impl Extras {
     /// Nothing at all, for the demonstration.
     pub(super) fn none() -> Self {
         Self { no_skills: true, no_mcp: true, ..Self::default() }
+    }
+
+    /// Whether some are named.
+    pub(super) fn are_named(&self) -> bool {
+        !self.skills.is_empty() || !self.mcp_config.is_empty()
+    }
+
+    /// Reads the files that name servers, the project's aside. One may be a pipe.
+    ///
+    /// # Errors
+    /// `invalid_policy` for one that cannot be read; the signal that came meanwhile.
+    pub(super) fn read(mut self, setup: &Setup, engine: &mut Engine) -> Result<Self, Outcome> {
+        if self.no_mcp {
+            return Ok(self);
+        }
+        for file in &self.mcp_config {
+            self.texts.extend(read_file(file, true, engine)?);
+        }
+        let here = setup.here();
+        let settings = here.folder("XDG_CONFIG_HOME").or_else(|| here.in_home(".config"));
+        if let Some(file) = settings.map(|settings| settings.join(OWN_SERVERS))
+            && !file.canonicalize().is_ok_and(|file| file.starts_with(&setup.charter().base))
+        {
+            self.texts.extend(read_file(&file, false, engine)?);
+        }
+        Ok(self)
     }
 
     /// Finds the person's skills and has the charter grant them.
@@ -84,12 +116,16 @@ impl Extras {
             match Skills::find(session, trusted, homes).await {
                 Ok(Search { mut skills, notes: found }) => {
                     notes.extend(found);
+                    let names = skills.names().join(", ");
                     let missing = if self.skills.is_empty() { Vec::new() } else { skills.keep(&self.skills) };
                     if !missing.is_empty() {
                         say(&notes);
                         let fault = Fault::new(FaultCode::MissingRequirement, format!("there is no skill {}", missing.join(", ")));
                         return Err(match trusted {
-                            true => fault,
+                            true if names.is_empty() => {
+                                fault.hint("a skill is a folder with a SKILL.md below .agents/skills of the project or of your home folder")
+                            }
+                            true => fault.hint(format!("there is {names}")),
                             false => fault.hint("the tree is not trusted, so its own skills are not loaded"),
                         });
                     }
@@ -124,21 +160,15 @@ impl Extras {
     fn servers(&self, setup: &Setup) -> Result<Read, Fault> {
         let of_the_person = |name: &str| std::env::var(name).ok();
         let mut all = Read::default();
-        for file in &self.mcp_config {
-            let text = read_file(file)?.ok_or_else(|| Fault::new(FaultCode::InvalidPolicy, format!("{}: not there", file.display())))?;
-            add(&mut all, config::read(&text, &file.display().to_string(), &of_the_person)?);
-        }
-        let here = setup.here();
-        let settings = here.folder("XDG_CONFIG_HOME").or_else(|| here.in_home(".config"));
-        if let Some(file) = settings.map(|settings| settings.join(OWN_SERVERS))
-            && !file.canonicalize().is_ok_and(|file| file.starts_with(&setup.charter().base))
-            && let Some(text) = read_file(&file)?
-        {
-            add(&mut all, config::read(&text, &file.display().to_string(), &of_the_person)?);
+        for (file, text) in &self.texts {
+            add(&mut all, config::read(text, file, &of_the_person)?);
         }
         let path = RelPath::from_relative(PROJECT_SERVERS);
         if setup.details().trust() == Trust::Own && setup.base().lstat(&path).is_ok() {
-            let bytes = setup.base().load(&path, MOST_SERVERS)?.bytes;
+            let bytes = setup.base().load(&path, MOST_SERVERS).map_err(|fault| {
+                Fault::new(FaultCode::InvalidPolicy, fault.message().to_owned()).hint("--no-mcp goes without, and so does --trust fork")
+            })?;
+            let bytes = bytes.bytes;
             let text = String::from_utf8(bytes).map_err(|_| {
                 Fault::new(FaultCode::InvalidPolicy, format!("{PROJECT_SERVERS} is not UTF-8")).hint("--no-mcp goes without")
             })?;
@@ -165,15 +195,23 @@ fn add(all: &mut Read, read: Read) {
     }
 }
 
-fn read_file(file: &Path) -> Result<Option<String>, Fault> {
-    let wrong = |error: std::io::Error| Fault::new(FaultCode::InvalidPolicy, format!("{}: {error}", file.display()));
-    let open = match std::fs::File::open(file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(wrong)?,
+/// A file's name and text. One that is not `named` need not be there.
+fn read_file(file: &Path, named: bool, engine: &mut Engine) -> Result<Option<(String, String)>, Outcome> {
+    let says = if named { "--mcp-config " } else { "" };
+    let wrong = |why: String| {
+        let fault = Fault::new(FaultCode::InvalidPolicy, format!("{says}{}: {why}", file.display()));
+        fault.hint("a file like a .mcp.json: {\"mcpServers\": {\"NAME\": {\"command\": \"PROGRAM\", \"args\": []}}}")
     };
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut std::io::Read::take(open, MOST_SERVERS), &mut text).map_err(wrong)?;
-    Ok(Some(text))
+    let bytes = match engine.read(file, MOST_SERVERS)? {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !named => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(wrong("there is no such file".into()).into()),
+        other => other.map_err(|error| wrong(error.to_string()))?,
+    };
+    if bytes.len() as u64 > MOST_SERVERS {
+        return Err(wrong(format!("it has more than {} MiB", MOST_SERVERS >> 20)).into());
+    }
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".into()))?;
+    Ok(Some((file.display().to_string(), text)))
 }
 
 /// A fault on one line, with the last words of a program.
@@ -228,7 +266,7 @@ impl<'a> Opened<'a> {
 fn say(notes: &[String]) {
     for note in notes.iter().take(MOST_NOTES) {
         // Names of folders and servers are others' words, and could steer a terminal.
-        say!("bailiwick: {}", one_line(note));
+        say!("bailiwick: {}", seen(&one_line(note)));
     }
     if notes.len() > MOST_NOTES {
         say!("bailiwick: and {} more", notes.len() - MOST_NOTES);

@@ -1,5 +1,6 @@
 //! `bailiwick mcp`: the tools as an MCP server, on standard input and output or over HTTP.
 
+use super::engine::Signals;
 use super::{Common, Registry, client_setup, say_fault, setup};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
@@ -19,7 +20,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::LocalOptions;
+
+/// How many bytes may lie in the pipe to a client.
+const PIPE: i32 = 512 * 1024;
 
 /// The most bytes of a token file.
 const MOST_TOKEN: usize = 4096;
@@ -68,56 +72,85 @@ impl Mcp {
             gate.check(listener.local_addr().map_err(broken)?)?;
         }
         let setup = setup::Setup::new(common)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
-        runtime.block_on(async {
-            let stop = stop()?;
-            // Before the session, which makes this process one that may not look into its own /proc.
-            if listener.is_none() && io::stdin().is_terminal() {
-                say!("bailiwick: an MCP client speaks here, one line of JSON a message; --print-config sets one up");
-            }
-            let stdio = if listener.is_none() { Some((input()?, output()?)) } else { None };
-            let session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
-            let served = match (listener, stdio) {
-                (Some(listener), _) => {
-                    let address = listener.local_addr().map_err(broken)?;
-                    say!("bailiwick: MCP on http://{address}{}", http::PATH);
-                    http::serve(&session, listener, gate, stop).await
-                }
-                (None, Some((input, output))) => server::serve_stdio(&session, input, output, stop).await,
-                (None, None) => Ok(()),
-            };
-            for undone in session.finish().await {
-                say!("bailiwick: {undone}");
-            }
-            served
-        })
+        // A task of a local runtime is woken by its own thread without a system call; the future that the runtime stands on is not.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).map_err(broken)?;
+        let serve = serve(setup, registry, listener, gate);
+        runtime
+            .block_on(async { tokio::task::spawn_local(serve).await })
+            .unwrap_or_else(|error| Err(Fault::new(FaultCode::Internal, error.to_string())))
     }
 
     fn gate(&self) -> Result<http::Gate, Fault> {
         let token = self.token_file.as_deref().map(token).transpose()?;
+        for host in &self.allow_host {
+            if !is_host(host) {
+                return Err(Fault::new(FaultCode::InvalidArguments, format!("--allow-host {host}: this is no name of a host"))
+                    .hint("NAME or NAME:PORT, without http:// and without a path: --allow-host build.example.org:8000"));
+            }
+        }
+        for origin in &self.allow_origin {
+            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            if !host.is_some_and(is_host) {
+                return Err(Fault::new(FaultCode::InvalidArguments, format!("--allow-origin {origin}: this is no origin of a page")).hint(
+                    "http(s)://NAME or http(s)://NAME:PORT, without a path or a slash at the end: --allow-origin https://tools.example.org",
+                ));
+            }
+        }
         Ok(http::Gate { token, hosts: self.allow_host.clone(), origins: self.allow_origin.clone() })
     }
 }
 
-/// Comes when the person or the system wants the server to end.
-fn stop() -> Result<impl Future<Output = ()>, Fault> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(broken)?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hang_up.recv() => {}
+async fn serve(setup: setup::Setup, registry: Registry, listener: Option<TcpListener>, gate: http::Gate) -> Result<(), Fault> {
+    let mut signals = Signals::take()?;
+    let stop = async move {
+        signals.next().await;
+    };
+    // Before the session, which makes this process one that may not look into its own /proc.
+    if listener.is_none() && io::stdin().is_terminal() {
+        say!("bailiwick: an MCP client speaks here, one line of JSON a message; --print-config sets one up");
+    }
+    let stdio = if listener.is_none() { Some((input()?, output()?)) } else { None };
+    let mut session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
+    session.leave_out_texts();
+    let served = match (listener, stdio) {
+        (Some(listener), _) => {
+            let address = listener.local_addr().map_err(broken)?;
+            say!("bailiwick: MCP on http://{address}{}", http::PATH);
+            http::serve(&session, listener, gate, stop).await
         }
-    })
+        (None, Some((input, output))) => server::serve_stdio(&session, input, output, stop).await,
+        (None, None) => Ok(()),
+    };
+    for undone in session.finish().await {
+        say!("bailiwick: {undone}");
+    }
+    served
+}
+
+/// Whether this is a host as a browser or a client names one: a name or an address, and perhaps a port.
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (text, None),
+    };
+    let named = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
+    };
+    named && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 /// The listener of an address as it is typed.
 fn bind(address: &str) -> Result<TcpListener, Fault> {
     let wrong = |error: io::Error| {
-        Fault::new(FaultCode::InvalidArguments, format!("--http {address}: {error}"))
-            .hint("for example --http 127.0.0.1:8000 or --http 8000")
+        let (says, hint) = match error.kind() {
+            io::ErrorKind::AddrInUse => ("another program listens there".into(), "another port, or 0 for one that is free"),
+            io::ErrorKind::PermissionDenied => ("this user may not listen there".into(), "a port from 1024 on"),
+            io::ErrorKind::AddrNotAvailable => ("this machine has no such address".into(), "for example --http 127.0.0.1:8000"),
+            io::ErrorKind::InvalidInput => ("this is no HOST:PORT".into(), "for example --http 127.0.0.1:8000 or --http 8000"),
+            _ => (error.to_string(), "for example --http 127.0.0.1:8000 or --http 8000"),
+        };
+        Fault::new(FaultCode::InvalidArguments, format!("--http {address}: {says}")).hint(hint)
     };
     let mut addresses: Vec<SocketAddr> = match address.trim_start_matches(':').parse::<u16>() {
         Ok(port) => vec![SocketAddr::from(([127, 0, 0, 1], port))],
@@ -130,7 +163,10 @@ fn bind(address: &str) -> Result<TcpListener, Fault> {
 
 /// The token, from a file that only its owner can read.
 fn token(path: &Path) -> Result<String, Fault> {
-    let wrong = |why: String| Fault::new(FaultCode::InvalidArguments, format!("--token-file {}: {why}", path.display()));
+    let wrong = |why: String| {
+        Fault::new(FaultCode::InvalidArguments, format!("--token-file {}: {why}", path.display()))
+            .hint("a file of its owner's alone with a token on one line: (umask 077; openssl rand -hex 32 > FILE)")
+    };
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
     let mode = file.metadata().map_err(|error| wrong(error.to_string()))?.mode();
     if mode & 0o077 != 0 {
@@ -172,7 +208,12 @@ fn input() -> Result<Box<dyn AsyncRead + Send + Unpin>, Fault> {
 fn output() -> Result<Box<dyn AsyncWrite + Send + Unpin>, Fault> {
     let stdout = io::stdout();
     match kind(&stdout) {
-        Some(SFlag::S_IFIFO) => Ok(Box::new(pipe::Sender::from_file(reopened(&stdout, OpenOptions::new().write(true))?).map_err(broken)?)),
+        Some(SFlag::S_IFIFO) => {
+            let file = reopened(&stdout, OpenOptions::new().write(true))?;
+            // A large answer goes out at once. Where the system does not allow it, it goes out in turns.
+            let _ = fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE));
+            Ok(Box::new(pipe::Sender::from_file(file).map_err(broken)?))
+        }
         Some(SFlag::S_IFSOCK) => Ok(Box::new(socket(&stdout)?)),
         _ => Ok(Box::new(AtOnce(File::from(owned(&stdout)?)))),
     }

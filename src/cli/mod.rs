@@ -12,7 +12,9 @@ macro_rules! say {
 macro_rules! out {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(anstream::stdout(), $($words)*);
+        if let Err(error) = writeln!(anstream::stdout(), $($words)*) {
+            $crate::cli::unwritten(&error);
+        }
     }};
 }
 
@@ -26,10 +28,12 @@ mod engine;
 mod exec;
 mod explain;
 mod extras;
+mod folder;
 mod journal;
 mod mcp;
 mod model;
 mod models;
+mod numbers;
 mod policy;
 mod progress;
 mod replay;
@@ -43,6 +47,7 @@ mod tool;
 mod tools;
 mod trust;
 
+use crate::agent::mask::Mask;
 use crate::envelope::Fault;
 use crate::exit_code::ExitCode;
 use crate::jail::warden;
@@ -50,6 +55,7 @@ use crate::tools::AnyTool;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// The tools that this executable has.
 pub type Registry = &'static [&'static dyn AnyTool];
@@ -176,20 +182,33 @@ pub fn main(registry: Registry) -> i32 {
             }
         }
     };
-    i32::from(code.code())
+    match UNWRITTEN.get() {
+        Some(why) if code == ExitCode::Done => {
+            say!("bailiwick: standard output: {why}");
+            i32::from(ExitCode::Failed.code())
+        }
+        _ => i32::from(code.code()),
+    }
+}
+
+/// Why something could not be printed.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
+
+/// Notes that something could not be printed. That the reader went away is no fault.
+pub(crate) fn unwritten(error: &std::io::Error) {
+    if error.kind() != std::io::ErrorKind::BrokenPipe {
+        let _ = UNWRITTEN.set(error.to_string());
+    }
 }
 
 /// Prints what was made whole before. That the reader went away is no fault.
 pub(crate) fn print_bytes(bytes: &[u8]) -> ExitCode {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            say!("bailiwick: standard output: {error}");
-            ExitCode::Failed
-        }
-        _ => ExitCode::Done,
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+        unwritten(&error);
     }
+    ExitCode::Done
 }
 
 /// The manual page: the program, then each verb.
@@ -215,8 +234,13 @@ fn usage_code(args: &[OsString]) -> i32 {
 
 /// Says on standard error why nothing was done.
 pub(crate) fn say_fault(fault: &Fault) {
-    say!("bailiwick: {}", show::seen(&fault.to_string()));
+    print_fault(fault, &Mask::default());
+}
+
+/// The same, without what is masked.
+fn print_fault(fault: &Fault, mask: &Mask) {
+    say!("bailiwick: {}", show::seen(&mask.text(&fault.to_string())));
     if let Some(hint) = fault.hint_text() {
-        say!("  hint: {}", show::seen(hint));
+        say!("  hint: {}", show::seen(&mask.text(hint)));
     }
 }

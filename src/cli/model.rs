@@ -1,7 +1,10 @@
 //! Which model: named, or found where none was named; and its key, which goes nowhere but into its requests.
 
+use super::engine::Engine;
 use super::models::models;
+use super::numbers::whole;
 use crate::agent::models::{Known, Models};
+use crate::agent::outcome::Outcome;
 use crate::agent::prompt::Scope;
 use crate::envelope::{Fault, FaultCode};
 use crate::policy::Charter;
@@ -9,7 +12,8 @@ use crate::provider::catalog;
 use crate::provider::scripted::Scripted;
 use crate::provider::{Provider, ProviderError, Secret, Settings, WIRES, Wire};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Variables besides those of the wires that hold keys of models. The values of all are masked wherever they turn up.
@@ -41,8 +45,10 @@ pub(super) struct ModelFlags {
     #[arg(long, value_name = "FILE", conflicts_with = "api_key_fd")]
     api_key_file: Option<PathBuf>,
     /// An open descriptor from which the key is read
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<i32>(0, 1 << 20))]
     api_key_fd: Option<i32>,
+    #[arg(skip)]
+    taken: Mutex<Option<std::fs::File>>,
     /// What is known of models: a file that is asked before the built-in one
     /// [default: bailiwick/models.toml in the configuration folder]
     #[arg(long, value_name = "FILE")]
@@ -51,10 +57,10 @@ pub(super) struct ModelFlags {
     #[arg(long)]
     no_stream: bool,
     /// Requests that failed for a passing reason are sent again so many times, within two minutes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=20))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(0, 20))]
     retries: u32,
     /// Seconds without a byte after which the model's server counts as silent
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = whole::<u64>(1, 3600))]
     silence: u64,
 }
 
@@ -69,6 +75,12 @@ pub(super) struct Chosen {
     pub(super) says: Vec<String>,
 }
 
+/// Where a key comes from.
+enum Key {
+    Named(PathBuf),
+    Open(std::fs::File),
+}
+
 /// A model that has a name.
 struct Named {
     wire: &'static Wire,
@@ -79,29 +91,43 @@ struct Named {
 
 impl ModelFlags {
     /// Chooses the model; `before` is that of a run that is gone on with.
-    pub(super) fn choose(&self, before: Option<&str>) -> Result<Chosen, Fault> {
+    pub(super) fn choose(&self, before: Option<&str>, engine: &mut Engine) -> Result<Chosen, Outcome> {
         // From here on this process holds a key: nobody may read its memory or its environment.
         nix::sys::prctl::set_dumpable(false)
             .map_err(|errno| Fault::new(FaultCode::CannotConfine, format!("the host stays readable: {}", errno.desc())))?;
-        let models = models(self.models.as_deref())?;
-        let key = self.given_key()?;
+        if self.base_url.as_deref().is_some_and(names_somebody) {
+            // Not repeated: it may be a password.
+            return Err(wrong("--base-url holds a name or a password before an @, and command lines can be read".into())
+                .hint("give the key with --api-key-file FILE, or in the environment")
+                .into());
+        }
+        let file = self.models.clone();
+        let models = engine.aside(move || models(file.as_deref()))??;
+        let key = self.given_key(engine)?;
         let Named { wire, name, base_url, says } = match self.model.as_deref().or(before) {
             Some(model) => match model.split_once(':') {
                 Some(("script", file)) => {
-                    let scripted = Scripted::open(Path::new(file)).map_err(|error| wrong(error.to_string()))?;
+                    if file.is_empty() {
+                        return Err(wrong("--model script: names no file".into()).hint("--model script:FILE").into());
+                    }
+                    let file = PathBuf::from(file);
+                    let scripted = engine.aside(move || Scripted::open(&file))?.map_err(|error| {
+                        let line = r#"{"text": "Done."} or {"calls": [{"name": "read", "arguments": {"path": "a"}}]}"#;
+                        wrong(error.to_string()).hint(format!("a script has one reply a line: {line}"))
+                    })?;
                     let known = models.decide(model);
                     let says = self.of_tools(&known).into_iter().collect();
                     return Ok(Chosen { provider: Box::new(scripted), secrets: key.into_iter().collect(), known, says });
                 }
                 _ => self.named(model)?,
             },
-            None => self.found(&models, key.as_deref())?,
+            None => self.found(&models, key.as_deref(), engine)?,
         };
         let key = key.or_else(|| env(wire.key_variable));
         if key.is_none() && base_url.is_none() && wire.needs_key {
-            return Err(
-                wrong(format!("{} wants a key", wire.name)).hint(format!("set {}, or name a file with --api-key-file", wire.key_variable))
-            );
+            return Err(wrong(format!("{} wants a key", wire.name))
+                .hint(format!("set {}, or name a file with --api-key-file", wire.key_variable))
+                .into());
         }
         let mut settings = Settings::new(base_url.as_deref().unwrap_or(wire.base_url), &name);
         settings.key = key.as_deref().map(Secret::new);
@@ -110,7 +136,8 @@ impl ModelFlags {
         settings.silence = Duration::from_secs(self.silence);
         let mut secrets: Vec<String> = key.into_iter().collect();
         secrets.extend(base_url.as_deref().into_iter().flat_map(within_address));
-        let provider = (wire.open)(settings).map_err(|error| wrong(error.to_string()))?;
+        let provider =
+            (wire.open)(settings).map_err(|error| wrong(error.to_string()).hint("--base-url http://HOST:PORT, --model PROVIDER:NAME"))?;
         let known = models.decide(&format!("{}:{name}", wire.name));
         let says = says.into_iter().chain(self.of_tools(&known)).collect();
         Ok(Chosen { provider, secrets, known, says })
@@ -143,28 +170,29 @@ impl ModelFlags {
             return Err(wrong(format!("--model {model}: there is no such provider")).hint(known));
         };
         if name.is_empty() {
-            return Err(wrong(format!("--model {model}: which model?")).hint(format!("--model {}:NAME", wire.name)));
+            return Err(wrong(format!("--model {model} names a provider and no model")).hint(format!("--model {}:NAME", wire.name)));
         }
         Ok(Named { wire, name: name.into(), base_url: self.base_url.clone(), says: None })
     }
 
     /// A model where none was named: of the server at --base-url, of the provider whose key is there, of a local server.
-    fn found(&self, models: &Models, key: Option<&str>) -> Result<Named, Fault> {
+    fn found(&self, models: &Models, key: Option<&str>, engine: &mut Engine) -> Result<Named, Outcome> {
         if let Some(base_url) = &self.base_url {
             let secret = key.map(Secret::new);
             let mut why = Vec::new();
             for name in ["openai", "ollama"] {
                 let Some(wire) = WIRES.iter().find(|wire| wire.name == name) else { continue };
-                match able(wire, base_url, secret.as_ref(), models) {
+                match able(wire, base_url, secret.as_ref(), models, engine)? {
                     Ok(name) => {
                         let says = Some(format!("the model is {}:{name}, the first of the server", wire.name));
                         return Ok(Named { wire, name, base_url: Some(base_url.clone()), says });
                     }
-                    Err(error) => why.push(error),
+                    Err(error) => why.push(error.to_string()),
                 }
             }
             return Err(wrong("no model is named, and the server does not say which it has".into())
-                .hint(format!("--model PROVIDER:NAME; {}", why.join("; "))));
+                .hint(format!("--model PROVIDER:NAME; {}", why.join("; ")))
+                .into());
         }
         let with_key = WIRES.iter().find_map(|wire| {
             let name = models.default_of(wire.name)?;
@@ -175,40 +203,74 @@ impl ModelFlags {
             return Ok(Named { wire, name: name.into(), base_url: None, says: Some(says) });
         }
         if key.is_some() {
-            return Err(wrong("a key is given, and no model is named".into()).hint("--model PROVIDER:NAME says whose key it is"));
+            return Err(wrong("a key is given, and no model is named".into()).hint("--model PROVIDER:NAME says whose key it is").into());
         }
         let elsewhere = env("OLLAMA_HOST").map(|host| ollama_address(&host));
         for (name, address) in LOCAL {
             let address = if name == "ollama" { elsewhere.clone().unwrap_or_else(|| address.into()) } else { address.to_owned() };
             let Some(wire) = WIRES.iter().find(|wire| wire.name == name) else { continue };
-            if let Ok(name) = able(wire, &address, None, models) {
+            if let Ok(name) = able(wire, &address, None, models, engine)? {
                 let says = format!("the model is {}:{name}, of the server at {address}; --model names another", wire.name);
                 return Ok(Named { wire, name, base_url: Some(address), says: Some(says) });
             }
         }
         let variables = "OPENAI_API_KEY or ANTHROPIC_API_KEY";
         Err(wrong(format!("no model is named, no key is in the environment ({variables}), and no model server answers on this machine"))
-            .hint("--model PROVIDER:NAME names one; `bailiwick demo` shows a whole run without a model, a key or the network"))
+            .hint("--model PROVIDER:NAME names one; `bailiwick demo` shows a whole run without a model, a key or the network")
+            .into())
+    }
+
+    /// What is nobody's business before a model is chosen: keys of the environment, passwords in addresses.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let elsewhere = env("OLLAMA_HOST");
+        let addresses = self.base_url.iter().chain(&elsewhere);
+        keys_of_environment().into_iter().chain(addresses.flat_map(|address| within_address(address))).collect()
+    }
+
+    /// Takes the descriptor of the key over. To be called before this process opens anything: a number that nobody gave it could then be one
+    /// of its own.
+    ///
+    /// # Errors
+    /// `invalid_arguments` when no such descriptor is open.
+    pub(super) fn take_descriptor(&self) -> Result<(), Fault> {
+        let Some(number) = self.api_key_fd else { return Ok(()) };
+        let opened = std::fs::File::open(format!("/proc/self/fd/{number}")).map_err(|error| {
+            let why = if error.kind() == std::io::ErrorKind::NotFound { "it is not open".into() } else { error.to_string() };
+            wrong(format!("--api-key-fd {number}: {why}")).hint("for example --api-key-fd 3 3< FILE, which the shell opens")
+        })?;
+        if number > 2 {
+            // Nothing that is started later may inherit it.
+            let _ = nix::unistd::close(number);
+        }
+        if let Ok(mut taken) = self.taken.lock() {
+            *taken = Some(opened);
+        }
+        Ok(())
     }
 
     /// The key from the file or the descriptor that was named.
-    fn given_key(&self) -> Result<Option<String>, Fault> {
-        let (what, path) = match (&self.api_key_file, self.api_key_fd) {
-            (Some(file), _) => (format!("--api-key-file {}", file.display()), file.clone()),
-            (None, Some(number)) if number < 0 => return Err(wrong(format!("--api-key-fd {number}: this is no descriptor"))),
-            (None, Some(number)) => (format!("--api-key-fd {number}"), PathBuf::from(format!("/proc/self/fd/{number}"))),
+    fn given_key(&self, engine: &mut Engine) -> Result<Option<String>, Outcome> {
+        let (what, from) = match (&self.api_key_file, self.api_key_fd) {
+            (Some(file), _) => (format!("--api-key-file {}", file.display()), Key::Named(file.clone())),
+            (None, Some(_)) => match self.taken.lock().ok().and_then(|mut taken| taken.take()) {
+                Some(taken) => ("--api-key-fd".to_owned(), Key::Open(taken)),
+                None => return Err(Fault::new(FaultCode::Internal, "the descriptor of the key was not taken").into()),
+            },
             (None, None) => return Ok(None),
         };
-        let mut key = String::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(MOST_KEY).read_to_string(&mut key));
-        if let Some(number) = self.api_key_fd.filter(|number| *number > 2) {
-            // Nothing that is started later may inherit it. That it was closed already is what is wanted.
-            let _ = nix::unistd::close(number);
-        }
-        read.map_err(|error| wrong(format!("{what}: {error}")))?;
+        // What a password manager writes is waited for.
+        let read = engine.aside(move || {
+            let mut key = String::new();
+            let file = match from {
+                Key::Named(path) => std::fs::File::open(path)?,
+                Key::Open(file) => file,
+            };
+            file.take(MOST_KEY).read_to_string(&mut key).map(|_| key)
+        })?;
+        let key = read.map_err(|error| wrong(format!("{what}: {error}")).hint("a file with the key alone, on one line"))?;
         let key = key.trim();
         if key.is_empty() || key.contains(char::is_control) {
-            return Err(wrong(format!("{what}: this holds no key")).hint("the key alone, on one line"));
+            return Err(wrong(format!("{what}: this holds no key")).hint("the key alone, on one line").into());
         }
         Ok(Some(key.into()))
     }
@@ -227,12 +289,21 @@ fn wrong(says: String) -> Fault {
     Fault::new(FaultCode::InvalidArguments, says)
 }
 
-/// The first model of a server that is able to be an agent's.
-fn able(wire: &Wire, base_url: &str, key: Option<&Secret>, models: &Models) -> Result<String, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let names = runtime.block_on(catalog::models(wire, base_url, key, PATIENCE)).map_err(|error: ProviderError| error.to_string())?;
+/// The first model of a server that is able to be an agent's. The outer error is a signal.
+fn able(
+    wire: &Wire,
+    base_url: &str,
+    key: Option<&Secret>,
+    models: &Models,
+    engine: &mut Engine,
+) -> Result<Result<String, ProviderError>, Outcome> {
+    let names = match engine.drive(catalog::models(wire, base_url, key, PATIENCE))? {
+        Ok(names) => names,
+        Err(error) => return Ok(Err(error)),
+    };
     let fits = |name: &String| models.decide(&format!("{}:{name}", wire.name)).capabilities.supports(Scope::Agent);
-    names.into_iter().find(fits).ok_or_else(|| format!("the server at {base_url} has no model that can do this work"))
+    let none = || ProviderError::Setting { what: format!("the server at {base_url} has no model that can do this work") };
+    Ok(names.into_iter().find(fits).ok_or_else(none))
 }
 
 /// What Ollama's own variable holds: an address, or a host with or without a port. All interfaces are reached by loopback.
@@ -243,6 +314,12 @@ fn ollama_address(host: &str) -> String {
     let with_port = rest.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) && rest.contains(':');
     let port = if with_port || scheme == "https" { "" } else { ":11434" };
     format!("{scheme}://{rest}{port}")
+}
+
+/// Whether an address says who asks.
+fn names_somebody(address: &str) -> bool {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
 
 /// What an address holds that is nobody's business: a password, and values of its query.
@@ -278,5 +355,10 @@ mod tests {
     fn secrets_of_an_address_are_found() {
         assert_eq!(within_address("https://me:pa55word@host/v1?key=hidden&x=1"), ["pa55word", "hidden", "1"]);
         assert!(within_address("http://localhost:8080/v1").is_empty());
+        for (address, somebody) in
+            [("http://me:x@host/v1", true), ("me@host", true), ("http://host/v1?a=b@c", false), ("http://host", false)]
+        {
+            assert_eq!(names_somebody(address), somebody, "{address}");
+        }
     }
 }

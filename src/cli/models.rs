@@ -1,5 +1,6 @@
 //! `bailiwick models list, explain`: what is known of models, and which line says so.
 
+use super::engine::bytes_of;
 use super::say_fault;
 use crate::agent::budget::dollars;
 use crate::agent::models::Models as Known;
@@ -8,6 +9,11 @@ use crate::exit_code::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+
+const HINT: &str = "a TOML file of [[model]] entries; `bailiwick models list` shows those that are built in";
+
+/// The most bytes of a file that says what is known of models.
+const MOST: u64 = 16 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
@@ -33,7 +39,7 @@ enum Verb {
 impl Models {
     pub(super) fn run(self, json: bool) -> ExitCode {
         match models(self.models.as_deref()).map(|models| self.verb.show(&models, json)) {
-            Ok(()) => ExitCode::Done,
+            Ok(code) => code,
             Err(fault) => {
                 say_fault(&fault);
                 ExitCode::Usage
@@ -43,7 +49,7 @@ impl Models {
 }
 
 impl Verb {
-    fn show(&self, models: &Known, json: bool) {
+    fn show(&self, models: &Known, json: bool) -> ExitCode {
         match self {
             Self::List if json => out!("{:#}", json!(models.list())),
             Self::List => {
@@ -60,10 +66,14 @@ impl Verb {
                 }
             }
             Self::Explain { name } => {
+                if name.trim().is_empty() {
+                    say_fault(&Fault::new(FaultCode::InvalidArguments, "no model is named").hint("bailiwick models explain openai:gpt-5"));
+                    return ExitCode::Usage;
+                }
                 let known = models.decide(name);
                 if json {
                     out!("{:#}", json!({ "name": name, "reasons": known.reasons }));
-                    return;
+                    return ExitCode::Done;
                 }
                 for reason in known.reasons {
                     let by = match reason.decided_by {
@@ -74,6 +84,7 @@ impl Verb {
                 }
             }
         }
+        ExitCode::Done
     }
 }
 
@@ -87,9 +98,13 @@ pub(super) fn models(named: Option<&Path>) -> Result<Known, Fault> {
             _ => return Ok(built_in),
         },
     };
-    let text = std::fs::read_to_string(&file)
-        .map_err(|error| Fault::new(FaultCode::InvalidArguments, format!("--models {}: {error}", file.display())))?;
-    built_in.with_file(&file.display().to_string(), &text)
+    let wrong = |says: String| Fault::new(FaultCode::InvalidArguments, format!("--models {}: {says}", file.display())).hint(HINT);
+    let bytes = bytes_of(&file, MOST).map_err(|error| wrong(error.to_string()))?;
+    if bytes.len() as u64 > MOST {
+        return Err(wrong(format!("it has more than {} MiB", MOST >> 20)));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".into()))?;
+    built_in.with_file(&file.display().to_string(), &text).map_err(|fault| fault.hint(HINT))
 }
 
 fn configuration() -> Option<PathBuf> {

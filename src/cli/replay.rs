@@ -5,11 +5,13 @@
 
 use super::apply::{Direction, apply_to};
 use super::copy::Copy;
-use super::engine::Engine;
+use super::engine::{Engine, bytes_of_regular};
+use super::folder::events_of;
 use super::setup::Setup;
 use super::show::{Console, Detail};
 use super::{Common, Registry, say_fault};
-use crate::agent::transcript::{Event, What, load};
+use crate::agent::outcome::Outcome;
+use crate::agent::transcript::{Event, What};
 use crate::envelope::{Envelope, Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::session::{Call, Options, Session, this_exe};
@@ -38,15 +40,13 @@ impl Replay {
             Ok(code) => code,
             Err(fault) => {
                 say_fault(&fault);
-                // What it replays was named on the command line.
-                if fault.code() == FaultCode::NotFound { ExitCode::Usage } else { ExitCode::of(&fault) }
+                ExitCode::of(&fault)
             }
         }
     }
 
     fn try_run(self, common: &Common, registry: Registry) -> Result<ExitCode, Fault> {
-        let file = if self.transcript.is_dir() { self.transcript.join("transcript.jsonl") } else { self.transcript.clone() };
-        let events = load(&file)?;
+        let (file, events) = events_of(&self.transcript)?;
         let there = events.iter().find_map(|event| match &event.what {
             What::RunStarted { workspace, .. } => Some(workspace.clone()),
             _ => None,
@@ -70,16 +70,17 @@ impl Replay {
         };
         let patch = file.parent().unwrap_or(Path::new(".")).join("changes.patch");
         if !self.as_is
-            && let Ok(patch) = std::fs::read(patch)
+            && let Ok(patch) = bytes_of_regular(&patch)
         {
-            match apply_to(&engine, registry, copy.path(), patch, Direction::Reverse) {
+            match apply_to(&mut engine, registry, copy.path(), patch, Direction::Reverse) {
                 Ok(_) => console.say("the copy was taken back to the start of the run"),
+                Err(Outcome::Signal(signal)) => return Ok(ExitCode::Signal(signal)),
                 Err(_) => console.say("the workspace is not as the run left it: replayed on it as it is"),
             }
         }
         asked.workspace = Some(copy.path().to_path_buf());
         let setup = Setup::of(&asked)?;
-        let Engine { runtime, signals } = &mut engine;
+        let Engine { runtime, signals, .. } = &mut engine;
         let answered = runtime.block_on(async {
             let session = Session::start(Options { exe: this_exe(), registry, charter: setup.charter().clone() })?;
             let played = play(&session, &calls, &there, common.json);
@@ -92,6 +93,10 @@ impl Replay {
         })?;
         match answered {
             Err(signal) => Ok(ExitCode::Signal(signal)),
+            Ok(0) if calls.is_empty() => {
+                say!("the run made no calls: there is nothing to replay");
+                Ok(ExitCode::Done)
+            }
             Ok(0) => {
                 say!("{} calls answered as they did", calls.len());
                 Ok(ExitCode::Done)

@@ -2,21 +2,23 @@
 
 use super::attach;
 use super::copy::Copy;
-use super::engine::{Engine, Signals};
+use super::engine::{Engine, Signals, Time, bytes_of_regular};
 use super::extras::Extras;
-use super::model::{ModelFlags, keys_of_environment};
-use super::show::{Console, Detail, clean, on_github, seen};
+use super::folder::{RunFolder, random_word};
+use super::model::ModelFlags;
+use super::numbers::{dollars, whole};
+use super::show::{Console, Detail, clean, harmless, on_ci, on_github, seen};
 use super::trust::Trust;
 use super::{Common, Registry, salvage, say_fault, setup};
+use crate::agent::act::Deadlines;
 use crate::agent::attach::Attachment;
 use crate::agent::budget::{Limits, Price};
-use crate::agent::finish::replace;
 use crate::agent::mask::Mask;
-use crate::agent::outcome::{Outcome, RunResult};
+use crate::agent::outcome::Outcome;
 use crate::agent::patch::Record;
 use crate::agent::prompt::{Capabilities, SessionOptions, Switch, toolset};
 use crate::agent::run_loop::{self, Finished, RunOptions};
-use crate::agent::transcript::{Transcript, What, load};
+use crate::agent::transcript::Transcript;
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::provider::Provider;
@@ -25,6 +27,9 @@ use crate::workspace::RelPath;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The most bytes of a task.
+const MOST_TASK: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
@@ -40,22 +45,22 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE")]
     attach: Vec<PathBuf>,
     /// Requests to the model, at the most [default: what the policy says, else 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, u64::from(u32::MAX)))]
     max_turns: Option<u32>,
     /// Wall time of the whole run, at the most
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = whole::<u64>(1, u64::MAX))]
     time_limit: Option<u64>,
     /// Tokens of the whole run, read and written together, at the most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX))]
     max_tokens: Option<u64>,
     /// What the whole run may cost, in US dollars
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = dollars)]
     max_cost: Option<f64>,
     /// The model's price in US dollars for a million tokens, read and written
     #[arg(long, value_name = "IN,OUT")]
     price: Option<String>,
     /// Failed tool calls in a row, at the most [default: what the policy says, else 8]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, u64::from(u32::MAX)))]
     max_tool_errors: Option<u32>,
     /// Speak to the model by the text protocol instead of native tool calls
     #[arg(long)]
@@ -103,53 +108,91 @@ impl Run {
     pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
         match self.try_run(common, registry) {
             Ok(code) => code,
-            Err(fault) => {
+            Err(Outcome::Failed(fault)) => {
                 say_fault(&fault);
                 ExitCode::of(&fault)
+            }
+            // There is no folder yet in which anything could be left.
+            Err(outcome) => {
+                say!("bailiwick: {}", outcome.message().unwrap_or_default());
+                outcome.exit_code()
             }
         }
     }
 
-    fn try_run(self, common: &Common, registry: Registry) -> Result<ExitCode, Fault> {
-        let wrong = |says: &str| Fault::new(FaultCode::InvalidArguments, says);
-        let mut engine = Engine::start()?;
-        let task = match self.task.as_deref() {
-            Some("-") => read_task()?,
-            given => given.unwrap_or_default().to_owned(),
-        };
-        if task.trim().is_empty() && self.resume.is_none() {
-            return Err(wrong("the task is empty").hint("bailiwick run \"what is to be done\" --model script:FILE"));
-        }
-        let mut asked = common.asked();
-        asked.fork = self.trust.is_fork();
-        let original = setup::Setup::resolved(&asked)?;
-        // What killed runs left is made good first: also what this one may go on with.
-        salvage::salvage(&engine, registry, &original);
-        let resumed = self.resume.as_deref().map(Resumed::find).transpose()?;
-        let chosen = self.model.choose(resumed.as_ref().map(|resumed| resumed.model.as_str()))?;
-        self.model.check_key_file(original.charter())?;
-        let attachments = attach::load(&self.attach)?;
-        let price = self.price.as_deref().map(read_price).transpose()?.or(chosen.known.price);
-        let cost = self.max_cost.map(read_dollars).transpose()?;
-        if cost.is_some() && price.is_none() {
-            return Err(wrong("--max-cost: the price of this model is not known").hint("--price IN,OUT says it"));
-        }
-        let out = match &resumed {
-            Some(resumed) => outside(&resumed.folder, &original.charter().base)?,
-            None => self.out_folder(&original.charter().base)?,
-        };
+    fn try_run(mut self, common: &Common, registry: Registry) -> Result<ExitCode, Outcome> {
         let detail = match (self.quiet, self.verbose) {
             (true, _) => Detail::Quiet,
             (_, true) => Detail::Verbose,
             _ => Detail::Normal,
         };
+        self.model.take_descriptor()?;
+        let mut engine = Engine::start()?;
+        engine.time.limit(self.time_limit.map(Duration::from_secs));
+        let task = self.task.take().unwrap_or_default();
+        if task.trim().is_empty() && self.resume.is_none() {
+            return Err(no_task().into());
+        }
+        if self.verify.as_deref().is_some_and(|command| command.trim().is_empty()) {
+            return Err(wrong("--verify names no command").hint("--verify 'cargo test', for example").into());
+        }
+        let mut asked = common.asked();
+        asked.fork = self.trust.is_fork();
+        let original = setup::Setup::resolved(&asked)?;
+        let base = &original.charter().base;
+        let mut folder = match &self.resume {
+            Some(named) => RunFolder::resumed(named, base, matches!(self.workspace_mode, Mode::Copy))?,
+            None => RunFolder::claimed(self.out.as_deref(), base)?,
+        };
         let console = Console::new(detail, common.json);
+        let mut secrets = self.model.secrets();
+        let given = Given { task, asked, original };
+        match self.work(given, registry, &mut engine, &mut folder, &mut secrets, &console) {
+            Ok(finished) => {
+                engine.done();
+                console.close();
+                super::summary::step(&finished);
+                conclude(&finished, folder.path(), common.json);
+                Ok(code_of(&finished))
+            }
+            Err(outcome) => Ok(folder.ended(&outcome, secrets, &console)),
+        }
+    }
+
+    /// All that a run is, once there is a folder for what it leaves.
+    fn work(
+        self,
+        given: Given,
+        registry: Registry,
+        engine: &mut Engine,
+        folder: &mut RunFolder,
+        secrets: &mut Vec<String>,
+        console: &Console,
+    ) -> Result<Finished, Outcome> {
+        let Given { mut task, mut asked, original } = given;
+        if task == "-" {
+            task = read_task(engine)?;
+            if task.trim().is_empty() && self.resume.is_none() {
+                return Err(no_task().into());
+            }
+        }
+        // What killed runs left is made good first: also what this one may go on with.
+        salvage::salvage(engine, registry, &original)?;
+        let chosen = self.model.choose(folder.model_before(), engine)?;
+        secrets.extend(chosen.secrets);
+        folder.works_with(chosen.provider.name());
+        self.model.check_key_file(original.charter())?;
+        let attachments = attach::load(&self.attach, engine)?;
+        let extras = self.extras.read(&original, engine)?;
+        let price = self.price.as_deref().map(read_price).transpose()?.or(chosen.known.price);
+        let cost = self.max_cost.map(read_dollars).transpose()?;
+        if cost.is_some() && price.is_none() {
+            return Err(wrong("--max-cost: the price of this model is not known").hint("--price IN,OUT says it").into());
+        }
+        let resumed = self.resume.is_some();
         let copy = match self.workspace_mode {
             Mode::InPlace => None,
-            Mode::Copy => match Copy::make(original.base(), &out, registry, resumed.is_some(), &mut engine, &console) {
-                Ok(copy) => Some(copy),
-                Err(outcome) => return Ok(ended_before(outcome, &chosen.provider.name(), &out)),
-            },
+            Mode::Copy => Some(Copy::make(original.base(), folder.path(), registry, resumed, engine, console)?),
         };
         drop(original);
         if let Some(copy) = &copy {
@@ -175,6 +218,7 @@ impl Run {
                 tool_errors: self.max_tool_errors.or(number(policy.errors)).unwrap_or(default.tool_errors),
             }
         };
+        engine.time.limit(limits.wall);
         if limits.cost.is_some() && price.is_none() {
             console.say("the price of this model is not known: the policy's budget of money is not counted");
         }
@@ -188,67 +232,35 @@ impl Run {
             limits,
             price,
             verify: self.verify,
-            out: &out,
-            secrets: chosen.secrets,
-            extras: self.extras,
-            resumed: resumed.is_some(),
+            extras,
+            resumed,
             disposable: copy.is_some(),
         };
-        for says in chosen.says.iter().filter(|_| !self.quiet) {
-            console.say(says);
+        let mask = Mask::new(secrets.clone());
+        for says in &chosen.says {
+            console.say(&mask.text(says));
         }
-        let finished = work.go(&mut engine, &setup, registry, chosen.provider.as_ref(), &console)?;
+        let finished = work.go(engine, &setup, registry, chosen.provider.as_ref(), folder, secrets, console)?;
         drop(setup);
         drop(copy);
-        console.close();
-        super::summary::step(&finished);
-        conclude(&finished, &out, common.json);
-        Ok(code_of(&finished))
-    }
-
-    /// The folder for what a run leaves. Nothing of it may lie where the sandbox can write.
-    fn out_folder(&self, base: &Path) -> Result<PathBuf, Fault> {
-        match &self.out {
-            Some(folder) => outside(folder, base),
-            None => outside(&state_folder().join(format!("{}-{}", now_ms(), random_word()?)), base),
-        }
+        Ok(finished)
     }
 }
 
-/// Makes a folder of ours, which must not lie where the sandbox can write.
-fn outside(folder: &Path, base: &Path) -> Result<PathBuf, Fault> {
-    let broken =
-        |error: std::io::Error| Fault::new(FaultCode::IoError, format!("{}: {error}", folder.display())).hint("--out DIR names another");
-    std::fs::create_dir_all(folder).map_err(broken)?;
-    let folder = folder.canonicalize().map_err(broken)?;
-    if folder.starts_with(base) {
-        return Err(Fault::new(FaultCode::InvalidArguments, format!("--out {} is inside the workspace", folder.display()))
-            .hint("name a folder that the model cannot write to"));
-    }
-    Ok(folder)
+/// What a run begins with.
+struct Given {
+    task: String,
+    asked: setup::Asked,
+    /// The workspace that was named.
+    original: setup::Setup,
 }
 
-/// A run that is gone on with.
-struct Resumed {
-    folder: PathBuf,
-    model: String,
+fn no_task() -> Fault {
+    wrong("the task is empty").hint("bailiwick run \"what is to be done\" --model script:FILE")
 }
 
-impl Resumed {
-    fn find(named: &Path) -> Result<Self, Fault> {
-        let folder = if named.is_dir() { named.to_path_buf() } else { named.parent().unwrap_or(Path::new(".")).to_path_buf() };
-        let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
-        let events = load(&folder.join("transcript.jsonl"))?;
-        let model = events.iter().find_map(|event| match &event.what {
-            What::RunStarted { model, .. } => Some(model.clone()),
-            _ => None,
-        });
-        let Some(model) = model else {
-            return Err(Fault::new(FaultCode::InvalidArguments, format!("{} holds no run that began", folder.display()))
-                .hint("start the task anew"));
-        };
-        Ok(Self { folder, model })
-    }
+fn wrong(says: &str) -> Fault {
+    Fault::new(FaultCode::InvalidArguments, says)
 }
 
 /// Instructions that the repository has for those who work on it.
@@ -280,7 +292,7 @@ fn read_price(text: &str) -> Result<Price, Fault> {
 }
 
 /// One run, whoever asks for it.
-pub(super) struct Work<'a> {
+pub(super) struct Work {
     pub(super) task: String,
     pub(super) options: SessionOptions,
     pub(super) attachments: Vec<Attachment>,
@@ -293,76 +305,54 @@ pub(super) struct Work<'a> {
     /// What its tokens cost, where it is known.
     pub(super) price: Option<Price>,
     pub(super) verify: Option<String>,
-    /// A folder outside the workspace.
-    pub(super) out: &'a Path,
-    /// Values that are masked in all that is written, besides the keys of the environment.
-    pub(super) secrets: Vec<String>,
     pub(super) extras: Extras,
-    /// Go on with the run that `out` holds.
+    /// Go on with the run that the folder holds.
     pub(super) resumed: bool,
     /// The workspace is a copy that goes when the run is over.
     pub(super) disposable: bool,
 }
 
-impl Work<'_> {
-    /// Starts a session, lets the model work, and leaves transcript, result and patch, on every way out.
+impl Work {
+    /// Starts a session, lets the model work, and leaves transcript, result and patch. `secrets` are masked in all that is written.
+    ///
+    /// # Errors
+    /// How the run ends instead when it does not come as far as the model; that is left by [`RunFolder::ended`].
+    #[allow(clippy::too_many_arguments)] // each is somebody else's, for the time of the run
     pub(super) fn go(
         self,
         engine: &mut Engine,
         setup: &setup::Setup,
         registry: Registry,
         provider: &dyn Provider,
+        folder: &mut RunFolder,
+        secrets: &[String],
         console: &Console,
-    ) -> Result<Finished, Fault> {
-        let secrets: Vec<String> = keys_of_environment().into_iter().chain(self.secrets.clone()).collect();
-        let file = self.out.join("transcript.jsonl");
-        let mut transcript = if self.resumed {
-            let (transcript, repair) = Transcript::resume(&file, Mask::new(secrets))?;
-            if repair.cut_bytes > 0 || repair.unreadable > 0 {
-                say!(
-                    "bailiwick: the transcript was repaired: {} bytes of a torn last line were cut off, {} lines cannot be read",
-                    repair.cut_bytes,
-                    repair.unreadable
-                );
-            }
-            transcript
-        } else {
-            Transcript::create(&file, &format!("run-{}", random_word()?), Mask::new(secrets))?
-        };
-        let out = self.out.to_path_buf();
-        let result_file = self.out.join("result.json");
-        // What an earlier process left would pass for this one's.
-        let _ = std::fs::remove_file(&result_file);
-        let Engine { runtime, signals } = engine;
-        let finished = match runtime.block_on(self.model_works(&mut transcript, setup, registry, provider, console, signals)) {
+    ) -> Result<Finished, Outcome> {
+        let (out, patch_file) = (folder.path().to_path_buf(), folder.patch_file());
+        let transcript = folder.transcript(secrets.to_vec())?;
+        let Engine { runtime, signals, time } = &mut *engine;
+        let works = self.model_works(transcript, setup, registry, provider, console, (signals, *time), (out, patch_file));
+        let finished = match runtime.block_on(works) {
+            // A terminal's signal goes to the warden too, which may die of it before it has a group of its own.
+            Err(outcome) => return Err(engine.came().map_or(outcome, Outcome::Signal)),
             Ok(finished) => finished,
-            Err(fault) => {
-                // A terminal's signal goes to the warden too, which may die of it before it has a group of its own.
-                let signal = runtime.block_on(async {
-                    tokio::task::yield_now().await;
-                    signals.came()
-                });
-                let outcome = signal.map_or_else(|| Outcome::Failed(fault.clone()), Outcome::Signal);
-                let mut result = RunResult::before_start(transcript.run_id(), &provider.name(), &outcome);
-                if signal.is_some() {
-                    let patch_file = out.join("changes.patch");
-                    if !patch_file.exists() {
-                        let _ = replace(&patch_file, b"");
-                    }
-                    (result.patch, result.patch_error) = (Some(patch_file.display().to_string()), None);
-                }
-                let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
-                write_result(&result, &result_file)?;
-                if signal.is_some() {
-                    return Ok(Finished { result, patch: None });
-                }
-                return Err(fault);
-            }
         };
-        write_result(&finished.result, &result_file)?;
+        let mut finished = finished;
+        if let Err(fault) = folder.finished(&finished.result) {
+            // The patch is still to be had: it is printed.
+            let result = &mut finished.result;
+            if result.exit_code == 0 {
+                (result.status, result.stop_reason, result.exit_code) = ("failure".into(), "failed".into(), ExitCode::Failed.code());
+            }
+            result.message = Some(match fault.hint_text() {
+                Some(hint) => format!("{fault}; {hint}"),
+                None => fault.to_string(),
+            });
+        }
         Ok(finished)
     }
 
+    #[allow(clippy::too_many_arguments)] // as above
     async fn model_works(
         self,
         transcript: &mut Transcript,
@@ -370,36 +360,50 @@ impl Work<'_> {
         registry: Registry,
         provider: &dyn Provider,
         console: &Console,
-        signals: &mut Signals,
-    ) -> Result<Finished, Fault> {
+        (signals, time): (&mut Signals, Time),
+        (out, patch_file): (PathBuf, PathBuf),
+    ) -> Result<Finished, Outcome> {
         let mut charter = setup.charter().clone();
         let prepared = self.extras.prepare(setup, &mut charter);
         let mut session = Session::start(Options { exe: this_exe(), registry, charter })?;
         for file in &self.attachments {
             session.attach(&file.key, &file.bytes)?;
         }
-        let extras = self.extras.open(&session, setup, prepared, &random_word()?).await?;
+        let word = random_word()?;
+        let extras = tokio::select! {
+            biased;
+            signal = signals.next() => return Err(Outcome::Signal(signal)),
+            outcome = time.over() => return Err(outcome),
+            extras = self.extras.open(&session, setup, prepared, &word) => extras?,
+        };
         let doorway = extras.doorway();
         let mut session_options = self.options;
         extras.switch_on(&mut session_options);
         let mut toolset = toolset(&self.capabilities, &session_options, &doorway.offers())?;
         extras.tell(&mut toolset);
-        let patch_file = self.out.join("changes.patch");
+        if toolset.tools.is_empty() {
+            console.say("no tool is left for the model: it can only talk");
+        }
         let mut options = RunOptions::new(self.task.clone(), toolset, random_word()?);
         options.native = self.native;
         options.attachments = self.attachments;
+        options.began = time.began;
         options.limits = self.limits;
         options.price = self.price;
+        // Zero is no limit.
+        if setup.charter().limits.wall_ms > 0 {
+            options.deadlines = Deadlines::within(Duration::from_millis(setup.charter().limits.wall_ms));
+        }
         options.context_bytes = context_bytes(self.context, options.context_bytes);
         options.verify = self.verify;
         options.enforcement = serde_json::to_value(session.report()).unwrap_or_default();
         options.record = Some((
             salvage::record_in(&setup.charter().session_dir),
-            Record { v: 1, base: setup.charter().base.clone(), out: self.out.to_path_buf(), disposable: self.disposable, baseline: None },
+            Record { v: 1, base: setup.charter().base.clone(), out, disposable: self.disposable, baseline: None },
         ));
         if self.resumed {
             options.follow_up = self.task;
-            options.earlier = std::fs::read(&patch_file).ok();
+            options.earlier = bytes_of_regular(&patch_file).ok();
         }
         options.patch_file = Some(patch_file);
         if let Some((file, record)) = &options.record {
@@ -410,28 +414,6 @@ impl Work<'_> {
         session.close();
         Ok(finished)
     }
-}
-
-/// The end of a run that did not come as far as a transcript.
-fn ended_before(outcome: Outcome, model: &str, out: &Path) -> ExitCode {
-    let result = RunResult::before_start("", model, &outcome);
-    if let Some(message) = &result.message {
-        say!("bailiwick: {}", seen(message));
-    }
-    if let Err(fault) = write_result(&result, &out.join("result.json")) {
-        say_fault(&fault);
-    }
-    outcome.exit_code()
-}
-
-/// Writes `result.json`, whole or not at all.
-pub(super) fn write_result(result: &RunResult, path: &Path) -> Result<(), Fault> {
-    let broken = |error: std::io::Error| Fault::new(FaultCode::IoError, format!("{}: {error}", path.display()));
-    let text = serde_json::to_vec_pretty(result).map_err(|error| broken(error.into()))?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(broken)?;
-    std::io::Write::write_all(&mut file, &text).map_err(broken)?;
-    file.persist(path).map_err(|error| broken(error.error)).map(drop)
 }
 
 pub(super) fn code_of(finished: &Finished) -> ExitCode {
@@ -449,7 +431,9 @@ fn conclude(finished: &Finished, out: &Path, json: bool) {
     for note in &result.notes {
         say!("note: {}", seen(note));
     }
-    if let Some(error) = &result.patch_error {
+    // Where nothing can be written that is said once.
+    let full = |text: &Option<String>| text.as_ref().is_some_and(|text| text.starts_with(FaultCode::DiskFull.as_str()));
+    if let Some(error) = result.patch_error.as_ref().filter(|_| !full(&result.message)) {
         say!("no patch: {}", seen(error));
     }
     if let Some(message) = &result.message {
@@ -461,11 +445,12 @@ fn conclude(finished: &Finished, out: &Path, json: bool) {
         result.turns,
         result.changed_files.len(),
         result.failed_calls.len(),
-        out.display()
+        seen(&out.display().to_string())
     );
 }
 
-/// The patch on standard output. GitHub's runner takes lines of what it shows for commands, so it is told not to; a file has no such reader.
+/// The patch on standard output. GitHub's runner takes lines of what it shows for commands, so it is told not to; another's cannot be told, and
+/// is not shown such a patch. A file has no such reader.
 fn print_patch(text: &[u8]) {
     use std::io::{IsTerminal, Write};
     use std::os::fd::AsFd;
@@ -475,6 +460,13 @@ fn print_patch(text: &[u8]) {
         // What a file holds may be a command to the terminal.
         let _ = out.write_all(clean(&String::from_utf8_lossy(text)).as_bytes());
         return;
+    }
+    if on_ci() && !on_github() && !regular {
+        let shown = String::from_utf8_lossy(text);
+        if harmless(&shown) != shown {
+            say!("the patch holds lines that a runner of CI would take for commands: it is not printed, and lies in changes.patch");
+            return;
+        }
     }
     let word = if on_github() && !regular && !text.is_empty() { random_word().ok() } else { None };
     let _ = word.iter().try_for_each(|word| writeln!(out, "::stop-commands::{word}"));
@@ -488,32 +480,10 @@ fn context_bytes(tokens: Option<u64>, otherwise: usize) -> usize {
     tokens.and_then(|tokens| usize::try_from(tokens.saturating_mul(3)).ok()).map_or(otherwise, |bytes| bytes.min(otherwise))
 }
 
-fn read_task() -> Result<String, Fault> {
-    let mut task = String::new();
-    std::io::stdin()
-        .take(4 * 1024 * 1024)
-        .read_to_string(&mut task)
-        .map_err(|error| Fault::new(FaultCode::InvalidArguments, format!("the task on standard input cannot be read: {error}")))?;
-    Ok(task)
-}
-
-pub(super) fn state_folder() -> PathBuf {
-    let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    var("XDG_STATE_HOME")
-        .or_else(|| var("HOME").map(|home| home.join(".local/state")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("bailiwick/runs")
-}
-
-fn now_ms() -> u128 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis())
-}
-
-/// Sixteen hexadecimal digits that nobody can guess.
-pub(super) fn random_word() -> Result<String, Fault> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|error| Fault::new(FaultCode::Internal, format!("no random bytes: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+fn read_task(engine: &mut Engine) -> Result<String, Outcome> {
+    let read = engine.aside(|| {
+        let mut task = String::new();
+        std::io::stdin().take(MOST_TASK).read_to_string(&mut task).map(|_| task)
+    })?;
+    Ok(read.map_err(|error| wrong(&format!("the task on standard input cannot be read: {error}")).hint("a text in UTF-8"))?)
 }

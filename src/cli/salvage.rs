@@ -2,13 +2,13 @@
 
 use super::Registry;
 use super::engine::Engine;
-use super::run::write_result;
+use super::folder::{ended_early, write_result};
 use super::setup::{Asked, Setup};
 use super::show::seen;
 use crate::agent::act::touched;
 use crate::agent::finish::replace;
 use crate::agent::mask::Mask;
-use crate::agent::outcome::{Outcome, RunResult};
+use crate::agent::outcome::Outcome;
 use crate::agent::patch::{Baseline, Patch, Record};
 use crate::agent::transcript::{Transcript, What};
 use crate::envelope::{Fault, FaultCode};
@@ -32,22 +32,27 @@ pub(super) fn record_in(session_dir: &Path) -> PathBuf {
 }
 
 /// Makes good what killed runs left. What cannot be made good is said, and is no reason not to start.
-pub(super) fn salvage(engine: &Engine, registry: Registry, here: &Setup) {
+///
+/// # Errors
+/// The signal that came meanwhile; what was not made good by then is at the next start.
+pub(super) fn salvage(engine: &mut Engine, registry: Registry, here: &Setup) -> Result<(), Outcome> {
     for dead in dead_runs(here.charter(), here.here().uid) {
         match one(engine, registry, &dead) {
-            Ok(Some(out)) => say!("bailiwick: a run that was killed has its patch now: {}", out.display()),
+            Ok(Some(out)) => say!("bailiwick: a run that was killed has its patch now: {}", seen(&out.display().to_string())),
             Ok(None) => {}
-            Err(fault) => {
+            Err(Outcome::Failed(fault)) => {
                 say!("bailiwick: the patch of a run that was killed cannot be made now: {}", seen(&fault.to_string()));
                 // The next start tries again, for a while.
                 continue;
             }
+            Err(outcome) => return Err(outcome),
         }
         dead.remove();
     }
+    Ok(())
 }
 
-fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBuf>, Fault> {
+fn one(engine: &mut Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBuf>, Outcome> {
     let broken = |what: &Path, error: std::io::Error| Fault::new(FaultCode::IoError, format!("{}: {error}", what.display()));
     let file = record_in(&dead.folder);
     let mut text = Vec::new();
@@ -59,7 +64,7 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
     // It says where we write. Whoever may make folders beside ours could have planted it.
     let meta = opened.metadata().map_err(|error| broken(&file, error))?;
     if !meta.is_file() || meta.uid() != geteuid().as_raw() || meta.nlink() != 1 || meta.mode() & 0o022 != 0 {
-        return Err(Fault::new(FaultCode::PermissionDenied, format!("{} is not ours", file.display())));
+        return Err(Fault::new(FaultCode::PermissionDenied, format!("{} is not ours", file.display())).into());
     }
     opened.take(MOST).read_to_end(&mut text).map_err(|error| broken(&file, error))?;
     let record: Record = serde_json::from_slice(&text).map_err(|error| broken(&file, error.into()))?;
@@ -76,8 +81,9 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
     let (mut transcript, _) = Transcript::resume(&transcript_file, Mask::default())?;
     let changes = |name: &str| tools::find(registry, name).is_some_and(|tool| tool.access() == Access::Change);
     let touched: Vec<String> = touched(transcript.events(), changes).into_iter().collect();
-    let patch = engine.runtime.block_on(make(registry, dead, &record, &touched))?;
-    let mut result = RunResult::of_killed(&transcript);
+    let patch = engine.drive(make(registry, dead, &record, &touched))??;
+    let mut result = ended_early(&transcript, None, &Outcome::Signal(9));
+    result.notes.push("the process was killed; this was written at the next start of a run".into());
     let patch_file = record.out.join("changes.patch");
     match patch {
         None => {
@@ -92,7 +98,7 @@ fn one(engine: &Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBu
         }
     }
     let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
-    write_result(&result, &result_file)?;
+    write_result(&result, transcript.mask(), &result_file)?;
     if record.disposable && record.base.parent() == Some(&record.out) {
         let _ = remove_tree(&record.base);
     }
@@ -121,26 +127,4 @@ async fn make(registry: Registry, dead: &Dead, record: &Record, touched: &[Strin
     let patch = Baseline::restore(&session, git, kept).await?.patch(&session, touched).await;
     session.close();
     patch.map(Some)
-}
-
-impl RunResult {
-    /// The result of a run whose process was killed.
-    fn of_killed(transcript: &Transcript) -> Self {
-        let mut model = String::new();
-        let (mut turns, mut input, mut output) = (0, 0, 0_u64);
-        for event in transcript.events() {
-            match &event.what {
-                What::RunStarted { model: named, .. } => model.clone_from(named),
-                What::TurnStarted { turn } => turns = *turn,
-                What::Replied { input_tokens, output_tokens, .. } | What::Summarized { input_tokens, output_tokens, .. } => {
-                    (input, output) = (u64::saturating_add(input, *input_tokens), output.saturating_add(*output_tokens));
-                }
-                _ => {}
-            }
-        }
-        let mut result = Self::before_start(transcript.run_id(), &model, &Outcome::Signal(9));
-        (result.turns, result.input_tokens, result.output_tokens) = (turns, input, output);
-        result.notes.push("the process was killed; this was written at the next start of a run".into());
-        result
-    }
 }

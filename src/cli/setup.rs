@@ -11,11 +11,14 @@ use crate::policy::surroundings::Surroundings;
 use crate::policy::tighten::{PROJECT_FILE, tighten};
 use crate::policy::{Charter, Protection, shelf};
 use crate::workspace::{BaseDir, RelPath, escape};
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{AccessFlags, getegid, geteuid};
 use std::path::{Path, PathBuf};
 
 /// The most bytes of a `.git` file.
 const MOST_POINTER: u64 = 64 * 1024;
+
+/// The most bytes of a repository's settings that are read.
+const MOST_SETTINGS: u64 = 16 << 20;
 
 /// The most bytes of a project's own policy file.
 const MOST_POLICY: u64 = 256 * 1024;
@@ -101,11 +104,25 @@ impl Setup {
                 .hint("--workspace names the folder to work in")
         })?;
         let base = BaseDir::open(&workspace)?;
+        nix::unistd::access(&workspace, AccessFlags::R_OK | AccessFlags::X_OK).map_err(|errno| {
+            Fault::new(
+                FaultCode::InvalidWorkspace,
+                format!("{}: it cannot be looked into: {}", escape::show(workspace.as_os_str()), errno.desc()),
+            )
+            .hint("--workspace names a folder that you may read")
+        })?;
         let mut here = Surroundings::new(std::env::vars_os().collect(), geteuid().as_raw(), getegid().as_raw());
         let pointer = RelPath::from_relative(".git");
         if base.lstat(&pointer).is_ok_and(|meta| meta.is_file()) {
             here.dot_git = base.load(&pointer, MOST_POINTER).ok().map(|loaded| loaded.bytes);
         }
+        // Those of the worktree count last.
+        let settings = [[".git/config", ".git/config.worktree"], ["config", "config.worktree"]];
+        here.git_config = settings.into_iter().find_map(|files| {
+            let texts = files.map(|path| base.load(&RelPath::from_relative(path), MOST_SETTINGS).ok().map(|loaded| loaded.bytes));
+            let texts: Vec<Vec<u8>> = texts.into_iter().flatten().collect();
+            (!texts.is_empty()).then(|| texts.join(&b'\n'))
+        });
         let policy = shelf::policy(&asked.policy)?;
         let image = shelf::image(policy.image.as_deref().unwrap_or("host"))?;
         let mut resolved = resolve(&policy, &image, &workspace, &here)?;
@@ -119,7 +136,10 @@ impl Setup {
         // The project's own file may only tighten; of a stranger's tree not even that is taken.
         let project = RelPath::from_relative(PROJECT_FILE);
         if resolved.trust() != Trust::Fork && base.lstat(&project).is_ok() {
-            let loaded = base.load(&project, MOST_POLICY)?;
+            let loaded = base.load(&project, MOST_POLICY).map_err(|fault| {
+                Fault::new(FaultCode::InvalidPolicy, format!("the project's own policy: {}", fault.message()))
+                    .hint("mend or remove it; `run --trust fork` loads nothing of the tree")
+            })?;
             let text = String::from_utf8(loaded.bytes).map_err(|_| {
                 Fault::new(FaultCode::InvalidPolicy, format!("{PROJECT_FILE} is not UTF-8")).hint("a policy is a TOML file")
             })?;

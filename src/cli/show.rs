@@ -121,7 +121,13 @@ impl Console {
                 self.state().doing.retain(|(doing, ..)| doing != id);
                 self.write(|out| {
                     if envelope.success() {
-                        writeln!(out, "    {GOOD}✓{GOOD:#} {}{DIM} {duration_ms} ms{DIM:#}", self.shown(&first_line(envelope, text)))?;
+                        // A command that ends with another code is no failed call, and no success of its own.
+                        let (style, mark) = if exit_code(envelope).is_some() { (BAD, '!') } else { (GOOD, '✓') };
+                        writeln!(
+                            out,
+                            "    {style}{mark}{style:#} {}{DIM} {duration_ms} ms{DIM:#}",
+                            self.shown(&first_line(envelope, text))
+                        )?;
                     } else {
                         writeln!(out, "{}", failed(envelope.error().unwrap_or_default()))?;
                     }
@@ -149,7 +155,7 @@ impl Observer for Console {
         if self.json {
             // A reader that went away is no reason to stop the work. What GitHub would take for a command is written otherwise.
             if let Ok(line) = serde_json::to_string(event) {
-                let _ = writeln!(std::io::stdout(), "{}", line.replace("##[", "\\u0023#["));
+                let _ = writeln!(std::io::stdout(), "{}", quiet_json(&line));
             }
         }
         if self.detail != Detail::Quiet {
@@ -173,10 +179,16 @@ pub(super) fn on_github() -> bool {
     std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
 }
 
-/// Text of somebody else's, as it may be shown here: it moves no cursor and, where GitHub runs us, commands no runner.
+/// Whether a runner of CI reads what we print: it may take a line for a command.
+pub(super) fn on_ci() -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "false" && value != "0");
+    on_github() || ["CI", "GITLAB_CI", "TF_BUILD", "TEAMCITY_VERSION", "BUILDKITE"].into_iter().any(set)
+}
+
+/// Text of somebody else's, as it may be shown here: it moves no cursor and, where CI runs us, commands no runner.
 pub(super) fn seen(text: &str) -> String {
     let text = clean(text);
-    if on_github() { harmless(&text) } else { text }
+    if on_ci() { harmless(&text) } else { text }
 }
 
 /// A text without what moves the cursor or turns the direction of writing.
@@ -185,16 +197,31 @@ pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if (c.is_control() && c != '\n' && c != '\t') || turns(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// A text of which no line is a command to GitHub's runner.
-fn harmless(text: &str) -> String {
+/// What begins a command wherever it stands in a line: GitHub's and Azure's, and TeamCity's.
+const ANYWHERE: [&str; 3] = ["##[", "##vso[", "##teamcity["];
+/// What begins one at the start of a line: GitHub's, and GitLab's sections.
+const AT_START: [&str; 3] = ["::", "section_start:", "section_end:"];
+
+/// A text of which no line is a command to a runner of CI.
+pub(super) fn harmless(text: &str) -> String {
     let lines = text.split('\n').map(|line| {
-        let line = line.replace("##[", "# #[");
-        match line.trim_start().strip_prefix("::") {
-            Some(rest) => format!(": :{rest}"),
+        let mut line = line.to_owned();
+        for word in ANYWHERE {
+            line = line.replace(word, &format!("# {}", &word[1..]));
+        }
+        let (start, says) = line.split_at(line.len() - line.trim_start().len());
+        match AT_START.into_iter().find(|word| says.starts_with(*word)) {
+            // The first character, and a blank behind it.
+            Some(word) => format!("{start}{} {}", &word[..1], &says[1..]),
             None => line,
         }
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A line of JSON in which nothing is a command to a runner of CI, and which says the same.
+pub(super) fn quiet_json(line: &str) -> String {
+    ANYWHERE.into_iter().fold(line.to_owned(), |line, word| line.replace(word, &format!("\\u0023{}", &word[1..])))
 }
 
 /// A call on one line.
@@ -228,9 +255,13 @@ fn first_line(envelope: &Envelope, text: &str) -> String {
     let output = envelope.data().get("output").and_then(Value::as_str).unwrap_or_default();
     let line = output.lines().rev().find(|line| !line.trim().is_empty());
     let line = line.or_else(|| text.lines().find(|line| !line.trim().is_empty()));
-    let code = envelope.data().get("exit_code").and_then(Value::as_i64).filter(|code| *code != 0);
-    let code = code.map(|code| format!("exit {code}: ")).unwrap_or_default();
+    let code = exit_code(envelope).map(|code| format!("exit {code}: ")).unwrap_or_default();
     cut(&format!("{code}{}", line.unwrap_or_default().trim()))
+}
+
+/// The code that a command ended with, where it is not 0.
+fn exit_code(envelope: &Envelope) -> Option<i64> {
+    envelope.data().get("exit_code").and_then(Value::as_i64).filter(|code| *code != 0)
 }
 
 fn cut(text: &str) -> String {
@@ -245,7 +276,8 @@ mod tests {
     #[test]
     fn nothing_that_is_shown_commands_the_terminal_or_the_runner() {
         assert_eq!(clean("a\x1b]0;title\x07b\r\u{9b}2J\u{202e}c\td\n"), "a\u{fffd}]0;title\u{fffd}b\u{fffd}\u{fffd}2J\u{fffd}c\td\n");
-        let said = harmless("::error::x\n  ::add-mask::y\na ::b\n##[warning]z");
-        assert_eq!(said, ": :error::x\n: :add-mask::y\na ::b\n# #[warning]z");
+        let said = harmless("::error::x\n  ::add-mask::y\na ::b\n##[warning]z\nsection_start:1:x\nx ##vso[task]y\n###[z");
+        assert_eq!(said, ": :error::x\n  : :add-mask::y\na ::b\n# #[warning]z\ns ection_start:1:x\nx # #vso[task]y\n## #[z");
+        assert_eq!(quiet_json(r###"{"a":"##[x ###vso[y"}"###), r###"{"a":"\u0023#[x #\u0023#vso[y"}"###);
     }
 }

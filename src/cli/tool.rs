@@ -1,6 +1,7 @@
 //! `bailiwick tool NAME [JSON or -]`: one call, one envelope.
 
-use super::{Common, Registry, setup};
+use super::engine::Signals;
+use super::{Common, Registry, setup, show};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::session::{self, Call, Session};
@@ -24,10 +25,11 @@ pub(super) struct Tool {
 }
 
 impl Tool {
-    /// 0 success, 1 a failure envelope, 2 usage, 3 cannot confine.
+    /// 0 success, 1 a failure envelope, 2 usage, 3 cannot confine, 128 and the signal that came.
     pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
         let (answer, code) = match self.answer(common, registry) {
-            Ok(answer) => {
+            Ok((answer, Some(signal))) => (answer, ExitCode::Signal(signal)),
+            Ok((answer, None)) => {
                 let code = if answer.envelope.success() { ExitCode::Done } else { ExitCode::Failed };
                 (answer, code)
             }
@@ -38,17 +40,25 @@ impl Tool {
         };
         let mut out = std::io::stdout().lock();
         let written = if self.text {
-            writeln!(out, "{}", answer.text)
+            // What a file holds may be a command to the runner that shows this.
+            let text = if show::on_ci() { show::harmless(&answer.text) } else { answer.text };
+            writeln!(out, "{text}")
         } else {
-            serde_json::to_writer(&mut out, &answer.envelope).map_err(std::io::Error::from).and_then(|()| writeln!(out))
+            serde_json::to_string(&answer.envelope)
+                .map_err(std::io::Error::from)
+                .and_then(|line| writeln!(out, "{}", show::quiet_json(&line)))
         };
         match written.and_then(|()| out.flush()) {
             Ok(()) => code,
-            Err(_) => ExitCode::Failed,
+            Err(error) => {
+                say!("bailiwick: standard output: {error}");
+                ExitCode::Failed
+            }
         }
     }
 
-    fn answer(&self, common: &Common, registry: Registry) -> Result<Answer, Fault> {
+    /// The answer, and the signal that ended the call.
+    fn answer(&self, common: &Common, registry: Registry) -> Result<(Answer, Option<u8>), Fault> {
         let args = self.read_args()?;
         let setup = setup::Setup::new(common)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -56,8 +66,16 @@ impl Tool {
             .build()
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
         runtime.block_on(async {
+            let mut signals = Signals::take()?;
             let session = Session::start(session::Options { exe: session::this_exe(), registry, charter: setup.charter().clone() })?;
-            let mut answer = session.call(Call { id: "1".into(), tool: self.name.clone(), args }).await;
+            // What the call has done to protected names by then is undone in any case.
+            let (mut answer, signal) = tokio::select! {
+                answer = session.call(Call { id: "1".into(), tool: self.name.clone(), args }) => (answer, None),
+                signal = signals.next() => {
+                    let fault = Fault::new(FaultCode::Interrupted, format!("ended by signal {signal}")).hint("what is on disk is whole");
+                    (Answer::failed(fault), Some(signal))
+                }
+            };
             let running = session.running_processes();
             if !running.is_empty() {
                 let says = "the session of this verb is one call long, and ended with it";
@@ -66,7 +84,7 @@ impl Tool {
             for undone in session.finish().await {
                 answer.envelope.warn(undone);
             }
-            Ok(answer)
+            Ok((answer, signal))
         })
     }
 
