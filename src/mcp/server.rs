@@ -5,6 +5,7 @@
 
 mod desk;
 pub mod http;
+mod lines;
 mod listing;
 
 pub use listing::listing;
@@ -20,7 +21,6 @@ use rmcp::model::{
     ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,9 @@ const MOST_LINE: usize = crate::jail::wire::MOST;
 /// How long after the end of its input a peer's calls may go on, for a peer that sends all its calls and closes.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long a peer that has closed its end may read nothing of what it is still told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A call that takes longer has its progress told, and from then on as often.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -41,6 +44,8 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub struct Server {
     about: Arc<About>,
     window: Window,
+    /// The transport writes a result's structure itself (see [`lines::twice`]).
+    twice: bool,
 }
 
 struct About {
@@ -66,9 +71,10 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (server, desk) = Server::new(session);
+    let (mut server, desk) = Server::new(session);
+    server.twice = true;
     let (input, ended) = Watched::new(input);
-    let transport = AsyncRwTransport::new(input, output).with_max_line_length(MOST_LINE);
+    let (transport, write, unwritten) = lines::open(input, output, MOST_LINE);
     let serve = async {
         match server.serve(transport).await {
             Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| Fault::new(FaultCode::Internal, error.to_string())),
@@ -81,10 +87,27 @@ where
         let _ = ended.await;
         tokio::time::sleep(GRACE).await;
     };
+    // Whoever has gone reads nothing more: the end of its input is heard as well, and says so.
+    let talk = async { tokio::join!(serve, write).0 };
+    tokio::pin!(talk, stop);
     tokio::select! {
-        () = stop => Ok(()),
-        () = desk.serve(session, late) => Ok(()),
-        result = serve => result,
+        () = &mut stop => return Ok(()),
+        () = desk.serve(session, late) => {}
+        result = &mut talk => return result,
+    }
+    // All calls are over. A slow reader gets what it has been told, as long as it reads.
+    loop {
+        let before = unwritten.bytes();
+        if before == 0 {
+            return Ok(());
+        }
+        tokio::select! {
+            () = &mut stop => return Ok(()),
+            result = &mut talk => return result,
+            () = tokio::time::sleep(PATIENCE) => if unwritten.bytes() >= before {
+                return Ok(());
+            },
+        }
     }
 }
 
@@ -98,7 +121,7 @@ impl Server {
             .with_instructions(instructions(session.tools()));
         let tools = session.tools().to_vec();
         let net = session.charter().net;
-        (Self { about: Arc::new(About { config, listed: OnceLock::new(), net, tools }), window }, desk)
+        (Self { about: Arc::new(About { config, listed: OnceLock::new(), net, tools }), window, twice: false }, desk)
     }
 
     fn listed(&self) -> &[Tool] {
@@ -106,7 +129,7 @@ impl Server {
     }
 
     /// Runs a call, telling how it goes on to a peer that asked for it.
-    async fn run(&self, name: &str, args: Value, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
+    async fn run(&self, name: &str, args: Value, context: &RequestContext<RoleServer>) -> Result<Answer, ErrorData> {
         let Some(tool) = tools::find(&self.about.tools, name) else {
             let names: Vec<&str> = self.about.tools.iter().map(|tool| tool.name()).collect();
             return Err(ErrorData::invalid_params(format!("Unknown tool: {name}. The tools are {}", names.join(", ")), None));
@@ -125,7 +148,7 @@ impl Server {
         };
         tokio::select! {
             biased;
-            answer = call => Ok(result(&answer)),
+            answer = call => Ok(answer),
             () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
             () = progress => Err(ErrorData::internal_error("cancelled", None)),
         }
@@ -147,7 +170,9 @@ impl ServerHandler for Server {
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
         let args = request.arguments.map_or(Value::Null, Value::Object);
-        Ok(self.run(&request.name, args, &context).await?.into())
+        let answer = self.run(&request.name, args, &context).await?;
+        let result = if self.twice { lines::twice(text(&answer), answer.envelope.success()) } else { result(&answer) };
+        Ok(result.into())
     }
 
     /// A call whose arguments are no object: a mistake of a model, which is told to it as one.
@@ -158,7 +183,7 @@ impl ServerHandler for Server {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
         };
         let args = params.get("arguments").cloned().unwrap_or_default();
-        let mut result = self.run(name, args, &context).await?;
+        let mut result = result(&self.run(name, args, &context).await?);
         if context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28) {
             result.result_type = None;
         }
@@ -185,11 +210,14 @@ pub fn instructions(tools: &[&'static dyn AnyTool]) -> String {
 
 /// The envelope, whole: as structure, and as text for peers that know no structure.
 fn result(answer: &Answer) -> CallToolResult {
-    let envelope = serde_json::to_value(&answer.envelope).unwrap_or_default();
-    let text = ContentBlock::text(envelope.to_string());
-    let mut result = if answer.envelope.success() { CallToolResult::success(vec![text]) } else { CallToolResult::error(vec![text]) };
-    result.structured_content = Some(envelope);
+    let text = vec![ContentBlock::text(text(answer))];
+    let mut result = if answer.envelope.success() { CallToolResult::success(text) } else { CallToolResult::error(text) };
+    result.structured_content = Some(serde_json::to_value(&answer.envelope).unwrap_or_default());
     result
+}
+
+fn text(answer: &Answer) -> String {
+    serde_json::to_string(&answer.envelope).unwrap_or_default()
 }
 
 fn spelled(id: &RequestId) -> String {

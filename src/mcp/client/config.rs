@@ -71,7 +71,8 @@ pub struct Read {
 /// `invalid_policy` when it is no JSON object with `mcpServers`.
 pub fn read(text: &str, label: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<Read, Fault> {
     let wrong = |says: String| Fault::new(FaultCode::InvalidPolicy, format!("{label}: {says}"));
-    let file: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let file: Value =
+        serde_json::from_str(text).map_err(|error| wrong(format!("this is no JSON: {error}")).hint("mend it, or go without: --no-mcp"))?;
     let servers = ["mcpServers", "servers"].iter().find_map(|key| file.get(*key));
     let Some(Value::Object(servers)) = servers else {
         return Err(wrong("there is no object mcpServers".into()).hint(r#"{"mcpServers": {"NAME": {"command": "program", "args": []}}}"#));
