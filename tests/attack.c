@@ -1,16 +1,22 @@
 /* Acts that a jail must refuse, by raw system calls. `attack ACT [ARGS]` exits 0 when the act succeeded, 1 when it was refused, 2 on a
-   usage error. What was done is judged from outside wherever there is an outside to look at. */
+   usage error. What was done is judged from outside wherever there is an outside to look at. Two acts are a kernel that has less than this
+   one has, for the program that they start. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/bpf.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
 #include <linux/keyctl.h>
 #include <linux/perf_event.h>
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -21,6 +27,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -30,6 +37,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static int said(const char *what, long result) {
@@ -101,8 +109,164 @@ static int int80(void) {
 #endif
 }
 
+/* Without privileges to lose, a filter may be installed by anybody; root keeps what it has. */
+static long filter(struct sock_filter *steps, size_t count, unsigned flags) {
+    struct sock_fprog program = {count, steps};
+    if (geteuid()) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+}
+
+/* answer CALLS CMD…: becomes CMD, in a kernel that does not do these system calls and answers with an errno, or 0: "done". CALLS are
+   NUMBER=ERRNO, NUMBER:VALUE=ERRNO where the first argument is VALUE, NUMBER&MASK=ERRNO where it has a bit of MASK; NUMBER@INDEX for
+   another argument than the first; commas between. */
+static int answer(char *calls, char **command) {
+    struct sock_filter steps[256], number = BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    size_t count = 0;
+    steps[count++] = number;
+    for (char *call = strtok(calls, ","); call; call = strtok(0, ",")) {
+        char *rest;
+        unsigned nr = strtoul(call, &rest, 0), index = *rest == '@' ? strtoul(rest + 1, &rest, 0) : 0;
+        unsigned test = *rest == ':' ? BPF_JEQ : *rest == '&' ? BPF_JSET : 0;
+        unsigned value = test ? strtoul(rest + 1, &rest, 0) : 0;
+        if (*rest != '=' || index > 5 || count > 240) return 2;
+        struct sock_filter answer = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | strtoul(rest + 1, 0, 0));
+        steps[count++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, test ? 4 : 1);
+        if (test) {
+            steps[count++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]) + 8 * index);
+            steps[count++] = (struct sock_filter)BPF_JUMP(BPF_JMP | test | BPF_K, value, 0, 1);
+        }
+        steps[count++] = answer;
+        if (test) steps[count++] = number;
+    }
+    steps[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    if (filter(steps, count, 0)) return said("seccomp", -1);
+    execvp(*command, command);
+    return said(*command, -1);
+}
+
+/* abi N CMD…: runs CMD, to which the kernel says that its Landlock is of ABI N. */
+static int abi(unsigned version, char **command) {
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 444 /* landlock_create_ruleset */, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1 /* LANDLOCK_CREATE_RULESET_VERSION */, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    int tell[2], listener = -1, status;
+    if (pipe2(tell, O_CLOEXEC)) return said("pipe", -1);
+    /* One table of descriptors until the exec: the child's listener is ours too. */
+    long child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        listener = filter(steps, 6, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        if (write(tell[1], &listener, sizeof listener) < 0 || listener < 0) _exit(said("seccomp", -1));
+        execvp(*command, command);
+        _exit(said(*command, -1));
+    }
+    if (child < 0 || read(tell[0], &listener, sizeof listener) < 0) return said("clone", -1);
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        struct pollfd ready = {listener, POLLIN};
+        if (poll(&ready, 1, 20) <= 0 || !(ready.revents & POLLIN)) continue;
+        struct seccomp_notif asked = {0};
+        if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked)) continue;
+        struct seccomp_notif_resp says = {.id = asked.id, .val = version};
+        ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &says);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static uint64_t hash(uint64_t seed, const void *bytes, size_t size) {
+    for (size_t i = 0; i < size; i++) seed = (seed ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3ul;
+    return seed;
+}
+
+/* One act on one or two names: 0 or the errno; what was read is in `told`. */
+static int act_on(const char *act, const char *one, const char *two, uint64_t *told) {
+    char buffer[4096];
+    *told = 0xcbf29ce484222325ul;
+    if (!strcmp(act, "read")) {
+        int fd = open(one, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+        ssize_t got = fd < 0 ? -1 : read(fd, buffer, sizeof buffer);
+        if (got < 0) return errno;
+        *told = hash(*told, buffer, got);
+        close(fd);
+        return 0;
+    }
+    if (!strcmp(act, "list")) {
+        DIR *dir = opendir(one);
+        if (!dir) return errno;
+        uint64_t sum = 0;
+        for (struct dirent *entry; (entry = readdir(dir));) sum += hash(*told, entry->d_name, strlen(entry->d_name));
+        *told = sum;
+        closedir(dir);
+        return 0;
+    }
+    if (!strcmp(act, "append") || !strcmp(act, "open-write")) {
+        int fd = open(one, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY);
+        if (fd < 0 || (*act == 'a' && write(fd, "x", 1) != 1)) return errno;
+        close(fd);
+        return 0;
+    }
+    if (!strcmp(act, "truncate")) return truncate(one, 1) ? errno : 0;
+    if (!strcmp(act, "make")) {
+        int fd = open(one, O_WRONLY | O_CREAT | O_EXCL, 0644);
+        if (fd < 0) return errno;
+        close(fd);
+        return 0;
+    }
+    if (!strcmp(act, "mkdir")) return mkdir(one, 0755) ? errno : 0;
+    if (!strcmp(act, "symlink")) return symlink("x", one) ? errno : 0;
+    if (!strcmp(act, "fifo")) return mknod(one, S_IFIFO | 0644, 0) ? errno : 0;
+    if (!strcmp(act, "unlink")) return unlink(one) ? errno : 0;
+    if (!strcmp(act, "rmdir")) return rmdir(one) ? errno : 0;
+    if (!strcmp(act, "rename")) return rename(one, two) ? errno : 0;
+    if (!strcmp(act, "link")) return link(one, two) ? errno : 0;
+    if (!strcmp(act, "chmod")) return chmod(one, 0705) ? errno : 0;
+    if (!strcmp(act, "exec")) {
+        /* What is no program is refused as one only after the rights have been looked at. */
+        pid_t child = fork();
+        if (!child) {
+            char *argv[] = {(char *)one, "--version", 0}, *envp[] = {0};
+            for (int fd = 0; fd < 3; fd++) close(fd), open("/dev/null", O_RDWR);
+            execve(one, argv, envp);
+            _exit(errno == ENOEXEC ? 0 : errno);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+    }
+    return 255;
+}
+
+/* acts FILE: does what the file says, in triples of act, name and name, each with a NUL behind it. Says of each the errno and a hash of what
+   was read. Without any capability, as a jail is. acts FILE UID GID: as that user. */
+static int acts(const char *file, const char *uid, const char *gid) {
+    char *text = malloc(1 << 22);
+    int fd = open(file, O_RDONLY);
+    ssize_t size = fd < 0 || !text ? -1 : read(fd, text, 1 << 22);
+    if (size < 0) return said(file, -1);
+    close(fd);
+    if (*uid && (setgroups(0, 0) || setgid(atoi(gid)) || setuid(atoi(uid)))) return said("setuid", -1);
+    unsigned head[2] = {0x20080522, 0}, none[6] = {0};
+    if (syscall(SYS_capset, head, none)) return said("capset", -1);
+    umask(022);
+    for (char *at = text; at < text + size;) {
+        char *act = at, *one = act + strlen(act) + 1, *two = one + strlen(one) + 1;
+        at = two + strlen(two) + 1;
+        uint64_t told;
+        int failed = act_on(act, one, two, &told);
+        printf("%d %llx\n", failed, (unsigned long long)told);
+        fflush(stdout);
+    }
+    return 0;
+}
+
 int main(int count, char **args) {
     if (count < 2) return 2;
+    if (!strcmp(args[1], "answer") && count > 3) return answer(args[2], args + 3);
+    if (!strcmp(args[1], "acts") && count > 2) return acts(args[2], count > 4 ? args[3] : "", count > 4 ? args[4] : "");
+    if (!strcmp(args[1], "abi") && count > 3) return abi(atoi(args[2]), args + 3);
     const char *act = args[1];
     const char *one = count > 2 ? args[2] : "", *two = count > 3 ? args[3] : "";
     int number = atoi(one);
@@ -149,6 +313,29 @@ int main(int count, char **args) {
         CPU_ZERO(&set);
         CPU_SET(0, &set);
         return said("sched_setaffinity", sched_setaffinity(number, sizeof set, &set));
+    }
+    /* call NUMBER [ARGS…]: any call whose arguments are numbers. */
+    ACT("call") {
+        long numbers[6] = {0};
+        for (int i = 3; i < count && i < 9; i++) numbers[i - 3] = strtol(args[i], 0, 0);
+        return said("call", syscall(number, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]));
+    }
+    ACT("lease") {
+        int fd = open(one, O_RDONLY);
+        if (fd < 0) return said("open", fd);
+        return said("fcntl", fcntl(fd, F_SETLEASE, F_RDLCK));
+    }
+    ACT("setxattr") return said("setxattr", setxattr(one, "user.bailiwick", "x", 1, 0));
+    ACT("fsetxattr") {
+        int fd = open(one, O_PATH);
+        char self[64];
+        snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+        return said("setxattr", setxattr(self, "user.bailiwick", "x", 1, 0));
+    }
+    ACT("setns") {
+        int fd = syscall(SYS_pidfd_open, number, 0);
+        if (fd < 0) return said("pidfd_open", fd);
+        return said("setns", setns(fd, CLONE_NEWNET));
     }
     ACT("userns") return in_child_of_userns();
     ACT("clone-userns") {
@@ -228,6 +415,12 @@ int main(int count, char **args) {
         return said("linkat", linkat(AT_FDCWD, self, AT_FDCWD, one, AT_SYMLINK_FOLLOW));
     }
     ACT("truncate") return said("truncate", truncate(one, 0));
+    ACT("open-for-nothing") {
+        // Access mode 3 asks for neither reading nor writing.
+        struct { unsigned long long flags, mode, resolve; } how = {3, 0, 0};
+        int fd = syscall(SYS_openat2, AT_FDCWD, one, &how, sizeof how);
+        return said("openat2", fd);
+    }
     ACT("trunc-read") return said("open", open(one, O_RDONLY | O_TRUNC));
     ACT("creat") return said("creat", creat(one, 0600));
     ACT("mknod") return said("mknod", mknod(one, S_IFIFO | 0600, 0));

@@ -309,3 +309,31 @@ fn a_write_that_is_killed_at_a_quota_on_file_size_leaves_the_old_bytes() {
         play(&desk, &Scene { tool: "write", args, old: Some(&old), new: &new, fault: Some("too_large"), linked });
     }
 }
+
+#[test]
+fn who_was_ended_between_calls_costs_none() {
+    if !is_root() {
+        skip!("what a jail has open is seen by root alone");
+    }
+    let desk = Desk::new(Space::new().file("f", "one\n"));
+    let calls = || {
+        assert_eq!(desk.done("read", json!({"path": "f"}))["text"], "one\n");
+        desk.done("write", json!({"path": "g", "content": "two\n"}));
+        assert_eq!(desk.done("sandbox_bash", json!({"command": "cat g"}))["stdout"], "two\n");
+    };
+    calls();
+    for round in 0..3 {
+        // The jails that look and change, and the process that waits for the next command.
+        let mut found = Vec::new();
+        let all = crate::processes::within(Duration::from_secs(5), || {
+            found = jails(&desk.space.ws());
+            found.len() >= 3
+        });
+        assert!(all, "round {round}: {found:?}");
+        for pid in &found {
+            kill(Pid::from_raw(i32::try_from(*pid).unwrap()), Signal::SIGKILL).unwrap();
+        }
+        assert!(crate::processes::within(Duration::from_secs(5), || jails(&desk.space.ws()).iter().all(|pid| !found.contains(pid))));
+        calls();
+    }
+}

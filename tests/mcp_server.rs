@@ -13,6 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use peer::{ERAS, Era, PATIENCE, Peer, envelope};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const NEW: Era = Era::Stateless;
@@ -336,6 +338,42 @@ fn a_client_that_reads_nothing_blocks_nobody_else() {
     peer.hang_up();
     peer.end(PATIENCE);
     assert!(began.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn who_reads_slowly_after_it_has_said_all_gets_all() {
+    const CALLS: usize = 15;
+    let space = Space::new().file("big.txt", "a line of thirty-one characters\n".repeat(6_000));
+    let mut lines = vec![
+        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params":
+            {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+    ];
+    lines.extend((1..=CALLS).map(|id| {
+        let params = json!({"name": "read", "arguments": {"path": "big.txt", "offset": id, "limit": 5000}});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    }));
+    let mut server = space.command(["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let said: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    server.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
+    let mut out = server.stdout.take().unwrap();
+    let (mut all, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
+    let began = Instant::now();
+    loop {
+        let count = out.read(&mut piece).unwrap();
+        if count == 0 {
+            break;
+        }
+        all.extend_from_slice(&piece[..count]);
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let text = String::from_utf8(all).unwrap();
+    let answers: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a whole line")).collect();
+    let mut ids: Vec<u64> = answers.iter().filter_map(|answer| answer["id"].as_u64()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..=CALLS as u64).collect::<Vec<_>>());
+    assert!(began.elapsed() > Duration::from_secs(2), "it was read in {:?}, which shows nothing", began.elapsed());
 }
 
 #[test]

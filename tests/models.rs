@@ -352,7 +352,7 @@ fn without_any_model_the_message_names_the_demonstration() {
     for part in ["no model is named", "no key is in the environment", "OPENAI_API_KEY", "bailiwick demo"] {
         assert!(ran.said.contains(part), "{part}: {}", ran.said);
     }
-    for (model, says) in [("gpt-5", "no such provider"), ("openai:", "which model?"), ("openai:gpt-5", "wants a key")] {
+    for (model, says) in [("gpt-5", "no such provider"), ("openai:", "names a provider and no model"), ("openai:gpt-5", "wants a key")] {
         let ran = run(&space, GOAL, &["--model", model]);
         assert!(ran.code == Some(2) && ran.said.contains(says), "{model}: {}", ran.said);
     }

@@ -6,8 +6,10 @@ use crate::space::{Called, Space, has};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Where the repository is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,6 +120,8 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// What runs on the host when a person works there afterwards: everything that git is made to do would leave a file `pwned` somewhere.
 fn host_works(space: &Space) {
+    // What has been closed is opened: a person can always do that.
+    let _ = Command::new("chmod").args(["-R", "u+rwX", "."]).current_dir(space.ws()).output().unwrap();
     let mut folders = vec![space.ws()];
     folders.extend(tree(&space.ws()).keys().filter(|path| path.ends_with(".git")).filter_map(|path| path.parent().map(Path::to_path_buf)));
     folders.extend(["n", "store", "store/repo", "s"].map(|name| space.ws().join(name)).into_iter().filter(|path| path.is_dir()));
@@ -170,6 +174,11 @@ const ON_GIT_DIR: &[(&str, &str)] = &[
         "git --git-dir={G} config extensions.worktreeConfig true; printf '[core]\\n\\tfsmonitor = touch {P}\\n' > {G}/config.worktree",
     ),
     ("the parent swapped", "cp -r {G} g2; printf '[core]\\n\\tfsmonitor = touch {P}\\n' >> g2/config; mv {G} gone && mv g2 {G}"),
+    (
+        "a repository among its objects",
+        "mkdir -p n {G}/objects/ev/objects {G}/objects/ev/refs; echo 'ref: refs/heads/main' > {G}/objects/ev/HEAD; printf '[core]\\n\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tfsmonitor = touch {P}\\n' > {G}/objects/ev/config; echo \"gitdir: $(cd {G}/objects/ev && pwd)\" > n/.git",
+    ),
+    ("settings that are closed", "git --git-dir={G} config core.fsmonitor 'touch {P}'; chmod 311 {G}"),
     ("the parent a link", "cp -r {G} g2; printf '[core]\\n\\tfsmonitor = touch {P}\\n' >> g2/config; mv {G} gone && ln -s $PWD/g2 {G}"),
 ];
 
@@ -179,6 +188,20 @@ const ANYWHERE: &[(&str, &str)] = &[
     (
         "a repository with hooks from a template",
         "mkdir -p t/hooks; printf '#!/bin/sh\\ntouch {P}' > t/hooks/pre-commit; chmod +x t/hooks/pre-commit; git init -q --template=t n",
+    ),
+    ("a closed repository", "git init -q n; git -C n config core.fsmonitor 'touch {P}'; chmod 311 n/.git"),
+    ("a repository behind a closed folder", "mkdir n; git init -q n/m; git -C n/m config core.fsmonitor 'touch {P}'; chmod 311 n"),
+    (
+        "a repository that shares a store without a HEAD",
+        "git init -q n; git init -q --bare e; printf '[core]\\n\\tbare = false\\n\\tfsmonitor = touch {P}\\n' > e/config; rm -r e/HEAD n/.git/objects n/.git/refs n/.git/config; echo ../../e > n/.git/commondir",
+    ),
+    (
+        "one of many repositories",
+        "for i in {100..400}; do mkdir -p d$i/objects d$i/refs; echo x > d$i/HEAD; done; git init -q n; git -C n config core.fsmonitor 'touch {P}'",
+    ),
+    (
+        "an alias that names a program by an option",
+        "git init -q n; printf '#!/bin/sh\\ntouch {P}' > n/evil; chmod +x n/evil; git -C n config alias.st 'fetch --upload-pack=./evil .'",
     ),
     (
         "a bare repository with a pointer to it",
@@ -243,6 +266,39 @@ fn nothing_that_the_sandbox_leaves_runs_on_the_host() {
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn hooks_that_the_settings_name_are_protected() {
+    if !has("git") {
+        skip!("no git");
+    }
+    for alone in [false, true] {
+        let (space, _) = space(Layout::Clone);
+        git(&space.ws(), "git config core.hooksPath .githooks");
+        let hook = format!("printf '#!/bin/sh\\ntouch {}' > .githooks/pre-commit", space.path("outside/pwned").display());
+        let called = bash(&space, alone, &format!("mkdir -p .githooks; {hook}; chmod +x .githooks/pre-commit; true"));
+        host_works(&space);
+        assert!(!pwned(&space), "alone {alone}: {}", called.line);
+        let args = json!({ "path": ".githooks/pre-commit", "content": "#!/bin/sh\n" }).to_string();
+        let flags: &[&str] = if alone { &["--without-namespaces"] } else { &[] };
+        let output = space.run(flags.iter().copied().chain(["tool", "write", &args]));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("protected"), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn where_a_submodule_leads_stays() {
+    if !has("git") {
+        skip!("no git");
+    }
+    for alone in [false, true] {
+        let (space, _) = space(Layout::Submodule);
+        let before = fs::read(space.ws().join("s/.git")).unwrap();
+        let called = bash(&space, alone, "cp -r .git/modules/s e; echo 'gitdir: ../e' > s/.git; true");
+        assert_eq!(fs::read(space.ws().join("s/.git")).unwrap(), before, "alone {alone}: {}", called.line);
+        assert!(called.data()["notices"].to_string().contains("s/.git is protected"), "alone {alone}: {}", called.line);
+    }
 }
 
 #[test]
@@ -350,4 +406,141 @@ fn file_tools_refuse_protected_names() {
     }
     space.tool("write", json!({"path": ".github/x", "content": "x"})).data();
     space.tool("write", json!({"path": ".gitignore", "content": "x"})).data();
+}
+
+/// What a call left is undone however the call ended.
+#[test]
+fn what_an_ended_call_left_is_undone() {
+    if !has("git") {
+        skip!("no git");
+    }
+    let plant = "git init -q n; git -C n config core.fsmonitor 'touch {P}'; chmod 311 n; touch ready; sleep 60";
+    for alone in [false, true] {
+        for end in ["closed", "cancelled", "TERM", "tool INT", "tool TERM", "tool HUP"] {
+            let (space, _) = self::space(Layout::Clone);
+            let script = plant.replace("{P}", space.path("outside/pwned").to_str().unwrap());
+            let flags: &[&str] = if alone { &["--without-namespaces"] } else { &[] };
+            let mut command = space.command(flags);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let by_tool = end.strip_prefix("tool ");
+            match by_tool {
+                Some(_) => command.args(["tool", "sandbox_bash", &json!({ "command": script }).to_string()]),
+                None => command.arg("mcp"),
+            };
+            let mut child = command.spawn().unwrap();
+            let mut to = child.stdin.take().unwrap();
+            if by_tool.is_none() {
+                let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } });
+                for message in [
+                    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
+                    json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+                    json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "sandbox_bash", "arguments": { "command": script } } }),
+                ] {
+                    writeln!(to, "{message}").unwrap();
+                }
+            }
+            let begun = Instant::now();
+            while !space.ws().join("ready").exists() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{end}: the command did not begin");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            match end {
+                "cancelled" => {
+                    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
+                    writeln!(to, "{cancel}").unwrap();
+                    // The end of the session comes after it.
+                    std::thread::sleep(Duration::from_millis(300));
+                    drop(to);
+                }
+                "closed" => drop(to),
+                signal => {
+                    let name = signal.strip_prefix("tool ").unwrap_or(signal);
+                    let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().unwrap();
+                    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+                }
+            }
+            let output = child.wait_with_output().unwrap();
+            let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            host_works(&space);
+            assert!(!pwned(&space), "alone {alone}, {end}: the host ran it: {said}");
+            if let Some(name) = by_tool {
+                let code = match name {
+                    "INT" => 130,
+                    "TERM" => 143,
+                    _ => 129,
+                };
+                assert_eq!(output.status.code(), Some(code), "{said}");
+                assert!(said.contains("interrupted: ended by signal") && said.contains("n/.git/config is protected"), "{said}");
+            }
+        }
+    }
+}
+
+/// Each spelling of where hooks are, and settings that settings include.
+#[test]
+fn what_the_settings_name_is_protected_in_each_spelling() {
+    if !has("git") {
+        skip!("no git");
+    }
+    let hook = |file: &str| format!("mkdir -p $(dirname {file}); printf '#!/bin/sh\\ntouch {{P}}' > {file}; chmod +x {file}; true");
+    let tool = "printf '#!/bin/sh\\n' > tool; chmod +x tool".to_owned();
+    let evil = "printf '#!/bin/sh\\ntouch {P}\\n' > tool; chmod +x tool; true".to_owned();
+    let made = "git init -q n/m; git -C n/m config core.fsmonitor 'touch {P}'".to_owned();
+    let rows = [
+        ("mkdir -p src; git config core.hooksPath src/../.githooks", hook(".githooks/pre-commit")),
+        ("git config extensions.worktreeConfig true; git config --worktree core.hooksPath wt", hook("wt/pre-commit")),
+        ("mkdir real; ln -s real .githooks; git config core.hooksPath .githooks", hook("real/pre-commit")),
+        ("mkdir real; rm -r .git/hooks; ln -s ../real .git/hooks", hook("real/pre-commit")),
+        ("printf '[core]\\n\\thooksPath = inc\\n' > my.cfg; git config include.path ../my.cfg", hook("inc/pre-commit")),
+        (
+            "git config include.path ../shared.cfg; touch shared.cfg",
+            "printf '[core]\\n\\tfsmonitor = touch {P}\\n' > shared.cfg; true".into(),
+        ),
+        ("git config include.path ../absent.cfg", "printf '[core]\\n\\tfsmonitor = touch {P}\\n' > absent.cfg; true".into()),
+        (&format!("{tool}; git config alias.st '!./tool'"), evil.clone()),
+        (&format!("{tool}; git config alias.st '!sh tool -x'"), evil.clone()),
+        ("git config alias.st '!./tool'", evil.clone()),
+        (&format!("{tool}; git config filter.x.clean ./tool; echo '* filter=x' > .gitattributes"), evil.clone()),
+        (&format!("{tool}; git config diff.x.textconv ./tool; echo '* diff=x' > .gitattributes"), evil.clone()),
+        (&format!("{tool}; git config diff.external ./tool"), evil.clone()),
+        (&format!("{tool}; git config core.fsmonitor ./tool"), evil.clone()),
+        (
+            "git config filter.x.clean 'touch {P}; cat'; git config core.attributesFile attr; touch attr",
+            "echo '* filter=x' > attr; true".into(),
+        ),
+        // A repository within.
+        ("git init -q n; git -C n config core.hooksPath .gh", hook("n/.gh/pre-commit")),
+        (
+            "git init -q n; git -C n config include.path ../inc.cfg",
+            "printf '[core]\\n\\tfsmonitor = touch {P}\\n' > n/inc.cfg; true".into(),
+        ),
+        (
+            &format!("git init -q n; {}; git -C n config alias.st '!./tool'", tool.replace(" tool", " n/tool")),
+            evil.replace(" tool", " n/tool"),
+        ),
+        // A folder that nobody may look into, and one that may be entered.
+        ("mkdir n; chmod 000 n", format!("chmod 700 n; {made}; chmod 000 n")),
+        ("mkdir n; chmod 311 n", made.clone()),
+        ("mkdir -p n/k; chmod 311 n", made.replace("n/m", "n/k/m")),
+    ];
+    let run = |space: &Space, script: &str| {
+        let output = Command::new("bash").args(["-c", script]).current_dir(space.ws()).envs(WHO).output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+    };
+    for (before, attack) in rows {
+        let fill = |space: &Space, script: &str| script.replace("{P}", space.path("outside/pwned").to_str().unwrap());
+        let attack_in = |space: &Space| fill(space, &attack);
+        let (open, _) = self::space(Layout::Clone);
+        run(&open, &fill(&open, before));
+        run(&open, &attack_in(&open));
+        host_works(&open);
+        assert!(pwned(&open), "{before}: the attack does nothing on an open repository");
+        for alone in [false, true] {
+            let (space, _) = space(Layout::Clone);
+            run(&space, &fill(&space, before));
+            let called = bash(&space, alone, &attack_in(&space));
+            host_works(&space);
+            assert!(!pwned(&space), "{before}, alone {alone}: {}", called.line);
+        }
+    }
 }

@@ -1,9 +1,12 @@
 //! Whole runs of the real binary: how they end, what they leave, how they go on.
 
 mod afterwards;
+mod deadlines;
 mod patches;
 mod shown;
 mod signals;
+mod starting;
+mod waiting;
 
 use crate::space::{Space, has, is_root};
 use serde_json::{Value, json};
@@ -230,7 +233,7 @@ fn every_end_has_its_code_and_leaves_transcript_result_and_patch() {
         ("tokens", vec![usage(change()), says("x")], vec!["--max-tokens", "1000000"], 4, "tokens_spent"),
         ("money", vec![usage(change()), says("x")], vec!["--price", "1,1", "--max-cost", "0.99"], 4, "cost_spent"),
         ("errors", [vec![change()], (0..9).map(look).collect()].concat(), vec!["--max-tool-errors", "3"], 4, "too_many_tool_errors"),
-        ("time", vec![change(), calls(&[bash("sleep 50")])], vec!["--time-limit", "4"], 5, "wall_clock"),
+        ("time", vec![change(), calls(&[bash("sleep 50")])], vec!["--time-limit", "8"], 5, "wall_clock"),
         ("provider", vec![change(), json!({"fail": "server"})], vec![], 6, "provider_error"),
         ("circle", [vec![change()], vec![same(); 9]].concat(), vec![], 7, "doom_loop"),
         ("a-b-a-b", [vec![change()], pair.iter().cycle().take(12).cloned().collect()].concat(), vec![], 7, "doom_loop"),
@@ -308,7 +311,7 @@ fn looks_run_together_and_what_changes_keeps_its_order() {
 }
 
 /// Runs a program for which `landlock_create_ruleset` (444) does not exist.
-const WITHOUT_LANDLOCK: &str = r"
+pub(crate) const WITHOUT_LANDLOCK: &str = r"
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 95), (0x06, 0, 0, 0x7FFF0000)]
@@ -346,5 +349,5 @@ fn what_cannot_start_leaves_a_result_and_its_own_code() {
     assert_eq!(code(place.space.run(["run", "-m", &model]).status), 2);
     let unknown = ["run", "x", "-m", "openai:of-unknown-price", "--base-url", "http://127.0.0.1:9/v1", "--max-cost", "1"];
     assert_eq!(code(place.space.run(unknown).status), 2);
-    assert_eq!(code(place.space.run(["run", "--resume", &inside]).status), 1, "there is nothing to resume");
+    assert_eq!(code(place.space.run(["run", "--resume", &inside]).status), 2, "there is nothing to resume");
 }

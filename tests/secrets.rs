@@ -62,7 +62,7 @@ fn server(replies: Vec<Value>) -> (String, mpsc::Receiver<(String, Value)>) {
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            let _ = tell.send((head, serde_json::from_slice(&body).unwrap()));
+            let _ = tell.send((head, serde_json::from_slice(&body).unwrap_or_default()));
             let status = reply["status"].as_str().unwrap_or("200 OK").to_owned();
             let body = reply["body"].to_string();
             let answer = format!(
@@ -194,7 +194,6 @@ fn errors_that_repeat_the_key_are_masked() {
     {
         let space = Space::new().env("OPENAI_API_KEY", CANARY);
         let (url, _told) = server(vec![refusal(status)]);
-        let url = url.replace("http://", &format!("http://me:{PASSWORD}@"));
         let out = space.path("out");
         let args = ["run", "x", "--model", "openai:m", "--base-url", &url, "--retries", "0", "--out", out.to_str().unwrap()];
         let output = space.run(args);
@@ -205,7 +204,41 @@ fn errors_that_repeat_the_key_are_masked() {
         let mut found = Vec::new();
         holding(&out, &mut found);
         assert!(!said.contains(CANARY) && found.is_empty(), "{status}: {said} {found:?}");
-        assert!(!said.contains(PASSWORD) && !result.contains(PASSWORD), "{status}: {said} {result}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_shows_no_secret_either() {
+    let space = Space::new().file("a.txt", "one\n");
+    let (url, _told) =
+        server(vec![json!({"body": {"data": []}}), json!({"body": {"models": []}}), json!({"body": {"models": [{"name": "m"}]}})]);
+    let address = url.replace("http://", &format!("http://me:{PASSWORD}@"));
+    let key = space.path("key");
+    std::fs::write(&key, format!("{CANARY}\n")).unwrap();
+    let (key, no_address, secret_name) = (key.to_str().unwrap(), format!("htp://me:{PASSWORD}@x"), format!("openai:{CANARY}"));
+    /// A name, flags, variables, the exit code.
+    type Row<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)], i32);
+    let rows: [Row<'_>; 6] = [
+        ("no model of the server's will do", &["--base-url", &url], &[], 2),
+        ("a password in an address", &["-m", "openai:x", "--base-url", &address], &[], 2),
+        ("the server that was found is named", &["--retries", "0"], &[("OLLAMA_HOST", &address)], 6),
+        ("an address that is none", &["-m", "openai:x", "--base-url", &no_address, "--api-key-file", key], &[], 2),
+        ("the key is the name of a file", &["-m", "openai:x", "--attach", CANARY], &[("OPENAI_API_KEY", CANARY)], 2),
+        ("a flag that is wrong", &["-m", &secret_name, "--max-cost", "1", "--api-key-file", key], &[], 2),
+    ];
+    for (name, flags, env, code) in rows {
+        let out = space.path(&format!("out {name}"));
+        let mut command = space.command(["run", "x", "--out", out.to_str().unwrap()]);
+        let output = command.args(flags).envs(env.iter().copied()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{name}: {said}");
+        assert!(!said.contains(PASSWORD) && !said.contains(CANARY), "{name}: {said}");
+        let mut found = Vec::new();
+        holding(&out, &mut found);
+        assert!(found.is_empty() && out.join("result.json").exists(), "{name}: {found:?}");
+        let left =
+            std::fs::read_to_string(out.join("result.json")).unwrap() + &std::fs::read_to_string(out.join("transcript.jsonl")).unwrap();
+        assert!(!left.contains(PASSWORD), "{name}: {left}");
     }
 }
 

@@ -223,3 +223,47 @@ fn the_work_of_a_copy_is_told_as_it_grows() {
     println!("{count} files: a run in place {:?}, in a copy {:?}; {line}", times[0], times[1]);
     assert_eq!(fs::read_dir(place.out()).unwrap().count(), 3);
 }
+
+/// Mistakes that would cost something: nothing is lost, and what to do is said.
+#[test]
+fn a_mistake_afterwards_takes_nothing_away() {
+    let place = Place::new(&[("a", "one\n"), ("notes.txt", "mine\n")]);
+    let output = place.run(&[calls(&[("write", json!({"path": "a", "content": "two\n"}))]), says("Done.")], &[]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    let (out, patch, transcript) = (place.out().display().to_string(), place.patch(), fs::read(place.transcript()).unwrap());
+
+    // A run goes on where it began, and in the way it began.
+    let elsewhere = place.space.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    git(&elsewhere, &["init", "-q", "."]);
+    let model = place.script(&[says("Done.")]);
+    for (more, says) in
+        [(vec!["-w", elsewhere.to_str().unwrap()], "--workspace "), (vec!["--workspace-mode", "copy"], "leave --workspace-mode copy out")]
+    {
+        let args = ["run", "-m", &model, "--resume", &out].into_iter().chain(more.iter().copied());
+        let output = place.space.command(args).output().unwrap();
+        assert_eq!(code(output.status), 2, "{more:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{more:?}: {}", stderr(&output));
+        assert_eq!((place.patch(), fs::read(place.transcript()).unwrap()), (patch.clone(), transcript.clone()), "{more:?}");
+    }
+
+    // A report takes the place of a report, and of nothing else.
+    let report = |to: &str| place.space.run(["report", &out, "-o", to]);
+    for to in [format!("{out}/transcript.jsonl"), format!("{out}/changes.patch"), place.space.ws().join("notes.txt").display().to_string()]
+    {
+        let before = fs::read(&to).unwrap();
+        let output = report(&to);
+        assert_eq!(code(output.status), 2, "{to}");
+        assert!(stderr(&output).contains("is no report") && stderr(&output).contains("--output FILE"), "{}", stderr(&output));
+        assert_eq!(fs::read(&to).unwrap(), before, "{to}");
+    }
+    for _ in 0..2 {
+        assert_eq!(code(report(&format!("{out}/page.html")).status), 0);
+    }
+
+    // A patch that was applied already does not apply, and that is said.
+    let output = place.space.run(["apply", &out]);
+    assert_eq!(code(output.status), 1);
+    assert!(stderr(&output).contains("applied already"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(place.space.ws().join("a")).unwrap(), "two\n");
+}

@@ -174,3 +174,26 @@ fn a_tree_without_git_has_a_patch_too() {
     git(&kept, &["apply", "--whitespace=nowarn", &place.out().join("changes.patch").display().to_string()]);
     assert_eq!(tree(&kept), tree(&place.space.ws()));
 }
+
+/// A path that no file can have says nothing about one that is there.
+#[test]
+fn a_path_with_a_nul_takes_no_part_in_the_patch() {
+    let place = Place::new(&[("a", "one\n"), ("b/keep", "kept\n"), (".gitignore", "b/\n")]);
+    place.git(&["add", "-f", "b/keep"]);
+    place.git(&["-c", "user.name=T", "-c", "user.email=t@e", "commit", "-qm", "keep"]);
+    let zeros = "0".repeat(40);
+    let hostile = format!("zz\u{0}000 {zeros} 0\tb/keep");
+    let script = [
+        calls(&[
+            ("write", json!({"path": "zz\u{0}x", "content": "x"})),
+            ("write", json!({"path": hostile, "content": "x"})),
+            ("write", json!({"path": "a", "content": "two\n"})),
+        ]),
+        says("Done."),
+    ];
+    let output = place.run(&script, &[]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    let patch = String::from_utf8(place.patch()).unwrap();
+    assert!(patch.contains("+two") && !patch.contains("keep"), "{patch}");
+    assert_eq!(place.result()["changed_files"].as_array().unwrap().len(), 1, "{}", place.result());
+}

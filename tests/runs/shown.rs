@@ -74,6 +74,18 @@ fn what_is_shown_is_plain_where_it_has_to_be_and_commands_no_runner() {
         let said = show(&[("GITHUB_ACTIONS", "true")], &flags);
         assert!(!said.lines().any(|line| line.trim_start().starts_with("::") || line.contains("##[")), "{flags:?}: {said}");
     }
+    // Other runners have commands of their own, and some take GitHub's.
+    for env in [("CI", "true"), ("GITLAB_CI", "true"), ("TF_BUILD", "True")] {
+        for flags in [vec!["--verbose"], vec![], vec!["--json"]] {
+            let said = show(&[env], &flags);
+            let commands = |line: &&str| {
+                let start = line.trim_start();
+                ["::", "section_start:", "section_end:"].iter().any(|word| start.starts_with(word))
+                    || ["##[", "##vso[", "##teamcity["].iter().any(|word| line.contains(word))
+            };
+            assert_eq!(said.lines().find(commands), None, "{env:?} {flags:?}");
+        }
+    }
     let summary = fs::read_to_string(summary).unwrap();
     assert!(summary.contains("### bailiwick: done") && summary.contains("| turns | 2 |"), "{summary}");
     let quiet = show(&[], &["--quiet"]);
@@ -142,5 +154,23 @@ fn a_terminal_has_a_live_line_unless_it_is_not_wanted() {
     for env in [("CI", "true"), ("NO_COLOR", "1"), ("TERM", "dumb")] {
         let plain = run(&[env]).unwrap();
         assert!(!plain.contains("\u{1b}[2K"), "{env:?}: {plain:?}");
+    }
+}
+
+/// A patch is not changed for a runner's sake; where a runner would take a line of it for a command it lies in its file alone.
+#[test]
+fn a_patch_that_commands_a_runner_of_ci_is_not_printed_there() {
+    for (content, env, printed) in [
+        ("plain\n", ("CI", "true"), true),
+        ("x ##vso[task.setvariable]y\n", ("TF_BUILD", "True"), false),
+        ("x ##vso[task.setvariable]y\n", ("NONE", "1"), true),
+    ] {
+        let place = Place::new(&[("a", "one\n")]);
+        let lines = [calls(&[("write", json!({"path": "a", "content": content}))]), says("Done.")];
+        let output = place.command(&lines, &[]).env(env.0, env.1).output().unwrap();
+        assert_eq!(code(output.status), 0, "{}", stderr(&output));
+        assert_eq!(output.stdout == place.patch(), printed, "{env:?}");
+        assert_eq!(stderr(&output).contains("it is not printed"), !printed, "{}", stderr(&output));
+        applies(&place, &[]);
     }
 }

@@ -152,6 +152,16 @@ const ROWS: &[Row] = &[
         let hash = d.done("read", json!({"path": "t48"}))["hash"].clone();
         d.done("write", json!({"path": "t48", "content": "mine\n", "expected_hash": hash}));
         assert_eq!(d.bytes("t48"), b"mine\n");
+        // Also of a longer content that a tool has written.
+        let long: String = (1..=4000).map(|number| format!("line {number}\n")).collect();
+        d.done("write", json!({"path": "t48", "content": long, "expected_hash": null}));
+        d.done("edit", json!({"path": "t48", "old_string": "line 7\n", "new_string": "seven\n"}));
+        d.done("sandbox_bash", json!({"command": "sed -i 's/line 3000$/x/' t48"}));
+        let (code, said) = d.refused("edit", json!({"path": "t48", "old_string": "line 9\n", "new_string": "nine\n"}));
+        assert_eq!(code, "stale_file");
+        // Of so many lines it is known to a few.
+        let line = |key: &str| said["data"]["changed"][key].as_u64().unwrap();
+        assert!((2990..=3000).contains(&line("first_line")) && (3000..=3010).contains(&line("last_line")), "{said}");
     }),
     ("T49", |d| {
         d.put("t49", "one\n");
