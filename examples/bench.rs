@@ -26,7 +26,6 @@ fn main() {
     match args.get(1).and_then(|table| table.to_str()) {
         Some("tools") => return tools::run(number(2, 20)),
         Some("wire") => return wire::run(number(2, 50), &args.get(3).map_or_else(|| "target/release/bailiwick".into(), PathBuf::from)),
-        Some("serve") => return wire::serve(args[2].to_str().unwrap()),
         _ => {}
     }
     if args.get(1).is_some_and(|table| table == "mcp") {

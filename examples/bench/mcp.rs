@@ -129,16 +129,22 @@ pub(super) fn run(rounds: usize, exe: &Path, peers: &Path) {
         }
     }
     let mut servers = contenders.each_ref().map(|contender| contender.first_answers(workspace.path()).0);
-    let mut reads: [Vec<Duration>; 2] = Default::default();
-    for round in 0..rounds + 100 {
-        for (which, (server, contender)) in servers.iter_mut().zip(&contenders).enumerate() {
-            let time = server.read(&contender.call);
-            // The first rounds warm caches, and a compiler where there is one.
-            if round >= 100 {
-                reads[which].push(time);
+    // One by one, each after the other server's; and ten at a time, as a client makes them that reads several files.
+    let mut reads = [1, 10].map(|at_once| {
+        let mut reads: [Vec<Duration>; 2] = Default::default();
+        for round in 0..(rounds + 100) / at_once {
+            for (which, (server, contender)) in servers.iter_mut().zip(&contenders).enumerate() {
+                for _ in 0..at_once {
+                    let time = server.read(&contender.call);
+                    // The first rounds warm caches, and a compiler where there is one.
+                    if round * at_once >= 100 {
+                        reads[which].push(time);
+                    }
+                }
             }
         }
-    }
+        reads
+    });
     for (which, server) in servers.iter().enumerate() {
         for (column, amount) in memory[which].iter_mut().zip(server.memory()) {
             column.push(amount);
@@ -149,8 +155,9 @@ pub(super) fn run(rounds: usize, exe: &Path, peers: &Path) {
     println!("{:<52} {:>12} {:>12} {:>7}", "", "bailiwick", "filesystem", "ratio");
     let row = |name: &str, ours: f64, theirs: f64| println!("{name:<52} {ours:>12.3} {theirs:>12.3} {:>7.3}", ours / theirs);
     let ms = |times: &mut Vec<Duration>| super::ms(super::median(times));
-    let [ours, theirs] = &mut reads;
-    row("a read of 2 KB, ms", ms(ours), ms(theirs));
+    let [one_by_one, ten_at_a_time] = &mut reads;
+    row("a read of 2 KB, one by one, ms", ms(&mut one_by_one[0]), ms(&mut one_by_one[1]));
+    row("a read of 2 KB, ten at a time, ms", ms(&mut ten_at_a_time[0]), ms(&mut ten_at_a_time[1]));
     let [ours, theirs] = &mut starts;
     row("start to the answer to initialize, ms", ms(&mut ours[0]), ms(&mut theirs[0]));
     row("start to the first file, ms", ms(&mut ours[1]), ms(&mut theirs[1]));

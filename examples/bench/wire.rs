@@ -4,8 +4,6 @@
 //! with our flush, stand below.
 
 use super::{median, ms};
-use bailiwick::cli::setup::{Asked, Setup};
-use bailiwick::session::{Call, Options, Session, this_exe};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,10 +23,10 @@ impl Peer {
     /// Starts it and shakes hands; `None`: it does not speak.
     fn start(command: &mut Command) -> Option<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        let (to, from) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        let (to, from) = (child.stdin.take()?, BufReader::with_capacity(64 * 1024, child.stdout.take()?));
         let mut peer = Self { child, to, from, next: 0 };
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}});
-        if peer.ask("initialize", &hello).is_none_or(|answer| answer.get("result").is_none()) {
+        if peer.ask("initialize", &hello).is_none_or(|(answer, _)| answer.get("result").is_none()) {
             let _ = peer.child.kill();
             let _ = peer.child.wait();
             return None;
@@ -37,27 +35,29 @@ impl Peer {
         Some(peer)
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> Option<Value> {
+    /// Asks, and reads the line that answers. Returns also how long that took.
+    fn ask(&mut self, method: &str, params: &Value) -> Option<(Value, Duration)> {
         self.next += 1;
         let line = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}).to_string() + "\n";
+        let started = Instant::now();
         self.to.write_all(line.as_bytes()).ok()?;
         loop {
             let mut line = String::new();
             if self.from.read_line(&mut line).ok()? == 0 {
                 return None;
             }
+            // What a client makes of it is the client's: an answer that is longer takes it longer, which is not counted here.
+            let time = started.elapsed();
             let answer: Value = serde_json::from_str(&line).ok()?;
             if answer["id"] == self.next {
-                return Some(answer);
+                return Some((answer, time));
             }
         }
     }
 
-    /// One call that has to succeed: until its answer has been read and taken apart.
+    /// One call that has to succeed: until its answer has been read.
     fn call(&mut self, tool: &str, args: &Value) -> Duration {
-        let started = Instant::now();
-        let answer = self.ask("tools/call", &json!({"name": tool, "arguments": args})).unwrap();
-        let time = started.elapsed();
+        let (answer, time) = self.ask("tools/call", &json!({"name": tool, "arguments": args})).unwrap();
         assert!(answer["result"]["isError"] != true && answer.get("error").is_none(), "{tool}: {answer}");
         time
     }
@@ -68,34 +68,6 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Answers calls on stdin and stdout, as `bailiwick mcp` does; for a program that has no such verb yet.
-pub(super) fn serve(workspace: &str) {
-    let asked = Asked { workspace: Some(PathBuf::from(workspace)), policy: "build".into(), ..Asked::default() };
-    let setup = Setup::of(&asked).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let options = Options { exe: this_exe(), registry: bailiwick::tools::TOOLS, charter: setup.charter().clone() };
-        let session = Session::start(options).unwrap();
-        let mut out = std::io::stdout().lock();
-        for line in std::io::stdin().lock().lines() {
-            let mut asked: Value = serde_json::from_str(&line.unwrap()).unwrap();
-            let result = match asked["method"].as_str() {
-                Some("tools/call") => {
-                    let tool = asked["params"]["name"].as_str().unwrap().to_owned();
-                    let args = asked["params"]["arguments"].take();
-                    let answer = session.call(Call { id: String::new(), tool, args }).await;
-                    let text = json!([{"type": "text", "text": answer.text}]);
-                    json!({"content": text, "structuredContent": answer.envelope, "isError": !answer.envelope.success()})
-                }
-                Some("initialize") => json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}),
-                _ => continue,
-            };
-            writeln!(out, "{}", json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})).unwrap();
-            out.flush().unwrap();
-        }
-    });
 }
 
 /// Where the npm package is: in the folder that `BENCH_NODE_MODULES` names, or where the tests' own cache is.
@@ -137,15 +109,9 @@ fn table(rounds: usize, exe: &Path, index: &Path, folder: &Path) {
         fs::write(name, &text).unwrap();
     }
     let workspace = names[0].parent().unwrap();
-    let (mut ours, wire) = match Peer::start(Command::new(exe).arg("mcp").current_dir(workspace)) {
-        Some(peer) => (peer, "bailiwick mcp"),
-        None => {
-            let peer = Peer::start(Command::new(this_exe()).args(["serve".as_ref(), workspace]));
-            (peer.unwrap(), "a resident session behind the same wire (this program has no `mcp` yet)")
-        }
-    };
+    let mut ours = Peer::start(Command::new(exe).arg("mcp").current_dir(workspace)).unwrap();
     let mut theirs = Peer::start(Command::new("node").arg(index).arg(names[1].parent().unwrap())).unwrap();
-    println!("{wire}; {} bytes, {rounds} interleaved rounds, medians", text.len());
+    println!("{} bytes, {rounds} interleaved rounds, medians", text.len());
     println!("{:<44} {:>9} {:>11} {:>7}", "", "ours, ms", "theirs, ms", "times");
     let mut row = |name: &str, call: &dyn Fn(usize) -> (Value, &'static str, Value, &'static str)| {
         let (mut one, mut other) = (Vec::new(), Vec::new());
