@@ -58,10 +58,10 @@ impl Exec {
         let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
         warden.ready()?;
         if guard.is_some() {
-            wire::send(waiting.control.as_fd(), &ToKeeper::CompareLater, &[]).map_err(internal)?;
+            wire::send(waiting.control.as_fd(), &ToKeeper::CompareLater, &[]).map_err(|_| warden.fate(waiting.id))?;
         }
         let sent = wire::send(waiting.launch.as_fd(), &program, &[input.as_fd(), output.as_fd(), error.as_fd()]);
-        sent.map_err(internal)?;
+        sent.map_err(|_| warden.fate(waiting.id))?;
         let mut not_started = None;
 
         let (mut watched, mut launched) = (false, false);

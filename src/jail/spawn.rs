@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// How long the warden may take to raise and try its walls.
 const RAISE: Duration = Duration::from_secs(20);
 
+/// How long the last words of a warden that hears nothing any more are waited for; they, or the end of its wire, are there by then.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// How long the warden may take to end everything once its wire is closed.
 const LOWER_MS: i32 = 5000;
 
@@ -105,7 +108,19 @@ impl Warden {
 
     fn send(&self, message: &ToWarden, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Fault> {
         let wire = self.wire.as_ref().ok_or_else(closed)?;
-        wire::send(wire.as_fd(), message, fds).map_err(|_| closed())
+        wire::send(wire.as_fd(), message, fds).map_err(|_| self.last_words())
+    }
+
+    /// Why nothing can be sent to it any more: what it said before it ended, which may lie unread when it failed while it was asked already.
+    fn last_words(&self) -> Fault {
+        let until = Instant::now() + LAST_WORDS;
+        loop {
+            match self.hear(until) {
+                Ok(FromWarden::Failed { fault }) => return fault,
+                Ok(_) => {}
+                Err(_) => return closed(),
+            }
+        }
     }
 
     fn hear(&self, until: Instant) -> Result<FromWarden, Fault> {
@@ -211,4 +226,21 @@ fn start_process(exe: &Path, wire: &OwnedFd) -> Result<Pid, Errno> {
     actions.add_dup2(source.as_raw_fd(), WIRE)?;
     let attributes = PosixSpawnAttr::init()?;
     posix_spawn(exe.as_c_str(), &actions, &attributes, &[name, role], &[] as &[CString])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warden_that_failed_while_it_was_asked_is_heard_all_the_same() {
+        let child = std::process::Command::new("true").spawn().unwrap();
+        let (ours, theirs) = wire::packet_pair().unwrap();
+        let warden = Warden { wire: Some(ours), pid: Pid::from_raw(i32::try_from(child.id()).unwrap()), next: AtomicU64::new(1) };
+        let fault = Fault::new(FaultCode::CannotConfine, "signals are missing");
+        wire::send(theirs.as_fd(), &FromWarden::Failed { fault: fault.clone() }, &[]).unwrap();
+        drop(theirs);
+        let asked = [warden.open_program(Access::Execute).map(drop), warden.open_calls(Access::Look).map(drop)];
+        assert_eq!(asked.map(|asked| asked.unwrap_err().code()), [FaultCode::CannotConfine, FaultCode::SessionClosed]);
+    }
 }
