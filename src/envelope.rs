@@ -5,11 +5,12 @@
 //! this order.
 
 mod facts;
+pub(crate) mod scan;
 
 use facts::Facts;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The facts of a successful call: a JSON object, keys in the order in which they are declared.
@@ -45,8 +46,28 @@ impl Envelope {
     ///
     /// # Errors
     /// A sentence that says what is wrong with the text.
-    pub fn received(success: bool, data: Box<RawValue>, error: Option<String>) -> Result<Self, String> {
+    pub fn received(success: bool, data: Box<str>, error: Option<String>) -> Result<Self, String> {
         Ok(Self { success, data: Facts::foreign(data)?, error })
+    }
+
+    /// The facts as one JSON text.
+    pub fn facts(&self) -> Cow<'_, str> {
+        self.data.text()
+    }
+
+    /// The envelope as one JSON text.
+    pub fn json(&self) -> String {
+        let facts = self.data.text();
+        let mut out = String::with_capacity(facts.len() + 64);
+        out.push_str(if self.success { r#"{"success":true,"data":"# } else { r#"{"success":false,"data":"# });
+        out.push_str(&facts);
+        out.push_str(r#","error":"#);
+        match &self.error {
+            Some(error) => out.push_str(&Value::String(error.clone()).to_string()),
+            None => out.push_str("null"),
+        }
+        out.push('}');
+        out
     }
 
     /// Whether the tool did what was asked. A command that ended by itself with exit code 1 is a success.

@@ -44,10 +44,10 @@ pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool],
     while let Ok(Some(frame)) = wire::read_frame(&mut wire) {
         let Ok(call) = wire::parse::<ToJail>(&frame) else { break };
         let reply = answer(&confined, registry, &base, &memory, spool.as_ref(), call);
-        let frame = wire::frame(&reply).or_else(|_| {
+        let frame = reply.frame().or_else(|_| {
             let fault = Fault::new(FaultCode::ReplyTooLarge, "the answer is larger than the wire takes")
                 .hint("ask for less: limit, offset, max_per_file");
-            wire::frame(&FromJail { answer: Answer::failed(fault), seen: reply.seen })
+            FromJail { answer: Answer::failed(fault), seen: reply.seen }.frame()
         });
         if frame.and_then(|frame| wire.get_mut().write_all(&frame)).is_err() {
             break;

@@ -3,7 +3,8 @@
 //! Three kinds of wire:
 //! * host ↔ warden, and host ↔ keeper, host ↔ leader: a `SOCK_SEQPACKET` pair, one message one JSON value, descriptors beside
 //!   it. A value of more than [`INLINE`] bytes travels in a memfd, which is then the last descriptor.
-//! * host ↔ a `Look` or `Change` jail: a stream pair, frames of a `u32` length (little-endian) and as many bytes of JSON.
+//! * host ↔ a `Look` or `Change` jail: a stream pair, frames of a `u32` length (little-endian) and as many bytes of JSON;
+//!   in an answer, the length of one JSON value, that value, and the facts, another one.
 //!
 //! The host treats all that comes from a jail as hostile: bounded before it is read, checked in shape before it is used.
 
@@ -19,7 +20,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -104,8 +105,7 @@ pub struct ToJail {
 }
 
 /// The answer.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(try_from = "Received")]
+#[derive(Debug)]
 pub struct FromJail {
     /// Envelope and text.
     pub answer: Answer,
@@ -113,36 +113,68 @@ pub struct FromJail {
     pub seen: Vec<Seen>,
 }
 
-/// A [`FromJail`] as it is read: the facts stay text, and are checked to be one line that can be read.
-#[derive(Deserialize)]
+/// All of a [`FromJail`] but its facts, which follow as they are.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Received {
-    answer: ReceivedAnswer,
-    seen: Vec<Seen>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReceivedAnswer {
-    envelope: ReceivedEnvelope,
-    text: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReceivedEnvelope {
+struct Head<'a> {
     success: bool,
-    data: Box<RawValue>,
-    error: Option<String>,
+    error: Option<Cow<'a, str>>,
+    text: Cow<'a, str>,
+    seen: Cow<'a, [Seen]>,
 }
 
-impl TryFrom<Received> for FromJail {
-    type Error = String;
-
-    fn try_from(Received { answer, seen }: Received) -> Result<Self, String> {
-        let ReceivedEnvelope { success, data, error } = answer.envelope;
-        Ok(Self { answer: Answer { envelope: Envelope::received(success, data, error)?, text: answer.text }, seen })
+impl FromJail {
+    /// A frame for a stream: its length, the length of all but the facts, that, and the facts.
+    ///
+    /// # Errors
+    /// `InvalidData` above [`MOST`].
+    pub fn frame(&self) -> io::Result<Vec<u8>> {
+        let Answer { envelope, text } = &self.answer;
+        let facts = envelope.facts();
+        let head = Head {
+            success: envelope.success(),
+            error: envelope.error().map(Cow::Borrowed),
+            text: Cow::Borrowed(text),
+            seen: Cow::Borrowed(&self.seen),
+        };
+        let mut out = Vec::with_capacity(facts.len() + text.len() + text.len() / 8 + 512);
+        out.resize(8, 0);
+        serde_json::to_writer(&mut out, &head).map_err(invalid)?;
+        let head = out.len() - 8;
+        out.extend_from_slice(facts.as_bytes());
+        let length = out.len() - 4;
+        if length > MOST {
+            return Err(too_large());
+        }
+        let number = |length: usize| u32::try_from(length).map(u32::to_le_bytes).map_err(invalid);
+        out[..4].copy_from_slice(&number(length)?);
+        out[4..8].copy_from_slice(&number(head)?);
+        Ok(out)
     }
+
+    /// Reads what a frame holds: the facts stay text, and are checked to be one line that can be read.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is none.
+    pub fn parse(bytes: &[u8]) -> io::Result<Self> {
+        if bytes.len() > MOST {
+            return Err(too_large());
+        }
+        let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(|| invalid("no length"))?;
+        let (head, facts) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(|| invalid("a wrong length"))?;
+        let Head { success, error, text, seen } = serde_json::from_slice(head).map_err(invalid)?;
+        let facts = std::str::from_utf8(facts).map_err(invalid)?;
+        let envelope = Envelope::received(success, facts.into(), error.map(Cow::into_owned)).map_err(invalid)?;
+        Ok(Self { answer: Answer { envelope, text: text.into_owned() }, seen: seen.into_owned() })
+    }
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn too_large() -> io::Error {
+    invalid("larger than the wire takes")
 }
 
 /// A program, for a leader. Descriptors: as many as `places`.
@@ -349,9 +381,9 @@ pub fn content(memory: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
 /// `InvalidData`.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     if bytes.len() > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
+        return Err(too_large());
     }
-    serde_json::from_slice(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    serde_json::from_slice(bytes).map_err(invalid)
 }
 
 /// A frame for a stream: its length and its bytes, in one buffer.
@@ -360,10 +392,10 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 /// `InvalidData` above [`MOST`].
 pub fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut out = vec![0; 4];
-    serde_json::to_writer(&mut out, value).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    serde_json::to_writer(&mut out, value).map_err(invalid)?;
     let length = out.len() - 4;
     if length > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
+        return Err(too_large());
     }
     let length = u32::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     out[..4].copy_from_slice(&length.to_le_bytes());

@@ -7,6 +7,7 @@ mod desk;
 pub mod http;
 mod lines;
 mod listing;
+mod straight;
 
 pub use listing::listing;
 
@@ -20,7 +21,7 @@ use rmcp::model::{
     ErrorCode, ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, RequestId,
     ServerCapabilities, ServerConfig, Tool,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer};
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -46,6 +47,7 @@ pub struct Server {
     window: Window,
     /// The transport writes a result's structure itself (see [`lines::twice`]).
     twice: bool,
+    begun: straight::Begun,
 }
 
 struct About {
@@ -73,42 +75,48 @@ where
 {
     let (mut server, desk) = Server::new(session);
     server.twice = true;
-    let (input, ended) = Watched::new(input);
-    let (transport, write, unwritten) = lines::open(input, output, MOST_LINE);
-    let serve = async {
+    let (input, rest) = straight::open(input, server.begun.clone(), session.tools());
+    let (transport, write, direct, unwritten) = lines::open(rest, output, MOST_LINE);
+    let talk = async {
         match server.serve(transport).await {
             Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| Fault::new(FaultCode::Internal, error.to_string())),
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
             Err(error) => Err(Fault::new(FaultCode::MalformedCall, format!("no MCP session was begun: {error}"))),
         }
     };
-    let late = async {
-        // An error is the end of the reader, which is the end of the input.
-        let _ = ended.await;
-        tokio::time::sleep(GRACE).await;
-    };
-    // Whoever has gone reads nothing more: the end of its input is heard as well, and says so.
-    let talk = async { tokio::join!(serve, write).0 };
-    tokio::pin!(talk, stop);
-    tokio::select! {
-        () = &mut stop => return Ok(()),
-        () = desk.serve(session, late) => {}
-        result = &mut talk => return result,
+    let work = straight::serve(session, desk, input, direct, GRACE);
+    tokio::pin!(talk, write, work, stop);
+    let (mut said, mut writes) = (None, true);
+    loop {
+        tokio::select! {
+            () = &mut stop => return Ok(()),
+            // Whoever has gone reads nothing more: the end of its input is heard as well, and says so.
+            _ = &mut write, if writes => writes = false,
+            result = &mut talk, if said.is_none() => {
+                let failed = result.is_err();
+                said = Some(result);
+                if failed {
+                    break;
+                }
+            }
+            () = &mut work => break,
+        }
     }
     // All calls are over. A slow reader gets what it has been told, as long as it reads.
-    loop {
+    while writes {
         let before = unwritten.bytes();
         if before == 0 {
-            return Ok(());
+            break;
         }
         tokio::select! {
             () = &mut stop => return Ok(()),
-            result = &mut talk => return result,
+            _ = &mut write => break,
             () = tokio::time::sleep(PATIENCE) => if unwritten.bytes() >= before {
-                return Ok(());
+                break;
             },
         }
     }
+    said.unwrap_or(Ok(()))
 }
 
 impl Server {
@@ -121,7 +129,15 @@ impl Server {
             .with_instructions(instructions(session.tools()));
         let tools = session.tools().to_vec();
         let net = session.charter().net;
-        (Self { about: Arc::new(About { config, listed: OnceLock::new(), net, tools }), window, twice: false }, desk)
+        (
+            Self {
+                about: Arc::new(About { config, listed: OnceLock::new(), net, tools }),
+                window,
+                twice: false,
+                begun: straight::Begun::default(),
+            },
+            desk,
+        )
     }
 
     fn listed(&self) -> &[Tool] {
@@ -158,6 +174,12 @@ impl Server {
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         self.about.config.clone()
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if context.peer.peer_info().is_some_and(|info| info.protocol_version < ProtocolVersion::V_2026_07_28) {
+            self.begun.now();
+        }
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -217,42 +239,9 @@ fn result(answer: &Answer) -> CallToolResult {
 }
 
 fn text(answer: &Answer) -> String {
-    serde_json::to_string(&answer.envelope).unwrap_or_default()
+    answer.envelope.json()
 }
 
 fn spelled(id: &RequestId) -> String {
     id.to_string()
-}
-
-/// A reader that says when it is at its end.
-struct Watched<R> {
-    inner: R,
-    ended: Option<tokio::sync::oneshot::Sender<()>>,
-}
-
-impl<R> Watched<R> {
-    fn new(inner: R) -> (Self, tokio::sync::oneshot::Receiver<()>) {
-        let (sender, ended) = tokio::sync::oneshot::channel();
-        (Self { inner, ended: Some(sender) }, ended)
-    }
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
-    fn poll_read(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-        buffer: &mut tokio::io::ReadBuf<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = std::pin::Pin::new(&mut self.inner).poll_read(context, buffer);
-        let at_end = match &polled {
-            std::task::Poll::Ready(Ok(())) => buffer.filled().len() == before && buffer.remaining() > 0,
-            std::task::Poll::Ready(Err(_)) => true,
-            std::task::Poll::Pending => false,
-        };
-        if at_end && let Some(ended) = self.ended.take() {
-            let _ = ended.send(());
-        }
-        polled
-    }
 }

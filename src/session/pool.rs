@@ -164,5 +164,5 @@ async fn read_reply(wire: &mut BufReader<UnixStream>) -> io::Result<FromJail> {
     if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    wire::parse(&bytes)
+    FromJail::parse(&bytes)
 }

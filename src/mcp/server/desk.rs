@@ -11,7 +11,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 /// A call on its way to the session.
-struct Job {
+#[derive(Debug)]
+pub(super) struct Job {
     call: Call,
     reply: oneshot::Sender<Answer>,
 }
@@ -37,7 +38,7 @@ impl Window {
 /// The session's side.
 #[derive(Debug)]
 pub(super) struct Desk {
-    jobs: mpsc::UnboundedReceiver<Job>,
+    pub(super) jobs: mpsc::UnboundedReceiver<Job>,
 }
 
 /// A desk and the window in front of it.
@@ -64,7 +65,7 @@ impl Desk {
     }
 }
 
-async fn answer(session: &Session, job: Job) {
+pub(super) async fn answer(session: &Session, job: Job) {
     let Job { call, mut reply } = job;
     let answer = tokio::select! {
         answer = session.call(call) => answer,

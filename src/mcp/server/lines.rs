@@ -3,18 +3,22 @@
 //! Reading is rmcp's. Writing is here, for one reason: the envelope of a tool's answer is text already, and goes out as it is, twice (as
 //! structure, and escaped as text), without being taken apart. Never writes a part of one message into another: all messages take one way.
 
+use crate::envelope::scan::write_string;
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, ContentBlock, JsonRpcMessage, ServerResult};
+use rmcp::model::{CallToolResult, ContentBlock, JsonRpcMessage, RequestId, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::PollSender;
 
@@ -52,42 +56,120 @@ impl Unwritten {
     }
 }
 
-/// The transport, what writes its messages until the transport is gone, and how much of them is still to be written.
+/// The transport, what writes its messages until the transport and the direct way are gone, that way, and how much is still to be written.
 pub(super) fn open<R: AsyncRead + Send + Unpin, W: AsyncWrite + Unpin>(
     input: R,
     output: W,
     longest: usize,
-) -> (Lines<R>, impl Future<Output = io::Result<()>>, Unwritten) {
+) -> (Lines<R>, impl Future<Output = io::Result<()>>, Direct<W>, Unwritten) {
     let (sender, mut messages) = mpsc::channel::<Vec<u8>>(QUEUE);
     let unwritten = Unwritten::default();
     let inner = Into { sender: PollSender::new(sender.clone()), unwritten: unwritten.clone() };
     let inner = AsyncRwTransport::new(input, inner).with_max_line_length(longest);
-    let left = unwritten.clone();
-    let write = async move {
-        let mut output = output;
-        while let Some(message) = messages.recv().await {
-            if let Err(error) = write_counted(&mut output, &message, &left).await {
-                // Nobody reads what is left.
-                messages.close();
-                left.less(usize::MAX);
-                return Err(error);
+    let out = Out { output, queue: VecDeque::new(), done: 0, broken: false, unwritten: unwritten.clone(), writer: None };
+    let direct = Direct { out: Rc::new(RefCell::new(out)), _open: sender.clone() };
+    let out = direct.out.clone();
+    let write = std::future::poll_fn(move |context| {
+        loop {
+            let mut out = out.borrow_mut();
+            out.writer = Some(context.waker().clone());
+            match out.poll_drain(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => {
+                    // Nobody reads what is left.
+                    messages.close();
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Ready(Ok(())) => {}
+            }
+            match ready!(messages.poll_recv(context)) {
+                Some(message) => out.queue.push_back(message),
+                None => return Poll::Ready(Ok(())),
             }
         }
-        Ok(())
-    };
-    (Lines { inner, sender: Some(sender), unwritten: unwritten.clone() }, write, unwritten)
+    });
+    (Lines { inner, sender: Some(sender), unwritten: unwritten.clone() }, write, direct, unwritten)
 }
 
-async fn write_counted(output: &mut (impl AsyncWrite + Unpin), mut rest: &[u8], left: &Unwritten) -> io::Result<()> {
-    while !rest.is_empty() {
-        let count = output.write(rest).await?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+/// The output, and what it has not taken yet.
+struct Out<W> {
+    output: W,
+    queue: VecDeque<Vec<u8>>,
+    /// How much of the first message has been written.
+    done: usize,
+    broken: bool,
+    unwritten: Unwritten,
+    /// Who writes what is left, when the output takes more.
+    writer: Option<Waker>,
+}
+
+impl<W: AsyncWrite + Unpin> Out<W> {
+    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(message) = self.queue.front() {
+            let written = match ready!(Pin::new(&mut self.output).poll_write(context, &message[self.done..])) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                other => other,
+            };
+            match written {
+                Ok(count) => {
+                    self.unwritten.less(count);
+                    self.done += count;
+                    if self.done == message.len() {
+                        self.queue.pop_front();
+                        self.done = 0;
+                    }
+                }
+                Err(error) => {
+                    self.broken = true;
+                    self.queue.clear();
+                    self.unwritten.less(usize::MAX);
+                    return Poll::Ready(Err(error));
+                }
+            }
         }
-        left.less(count);
-        rest = &rest[count..];
+        Pin::new(&mut self.output).poll_flush(context)
     }
-    output.flush().await
+}
+
+/// The way of a message that needs no transport: what the output takes at once goes out at once, in its turn.
+pub(super) struct Direct<W> {
+    out: Rc<RefCell<Out<W>>>,
+    /// While this is there, somebody writes what the output did not take.
+    _open: mpsc::Sender<Vec<u8>>,
+}
+
+impl<W: AsyncWrite + Unpin> Direct<W> {
+    /// Says a whole message.
+    pub(super) async fn say(&self, message: Vec<u8>) {
+        let mut message = Some(message);
+        std::future::poll_fn(|context| {
+            let mut out = self.out.borrow_mut();
+            if let Some(message) = message.take()
+                && !out.broken
+            {
+                out.unwritten.more(message.len());
+                out.queue.push_back(message);
+                // Of several, the first is somebody's already, and an error is the writer's.
+                if (out.queue.len() > 1 || !matches!(out.poll_drain(context), Poll::Ready(Ok(()))))
+                    && let Some(writer) = &out.writer
+                {
+                    writer.wake_by_ref();
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Waits for `more` only while no more bytes than this are unwritten.
+    pub(super) async fn unless_behind<T>(&self, most: usize, more: impl Future<Output = T>) -> T {
+        tokio::pin!(more);
+        std::future::poll_fn(|context| {
+            // Whoever writes wakes the same task.
+            if self.out.borrow().unwritten.bytes() > most { Poll::Pending } else { more.as_mut().poll(context) }
+        })
+        .await
+    }
 }
 
 /// See [`open`].
@@ -130,41 +212,36 @@ fn line(mut item: TxJsonRpcMessage<RoleServer>) -> io::Result<Vec<u8>> {
     let mut shell = serde_json::to_string(&item)?;
     shell.push('\n');
     let Some(envelope) = envelope else { return Ok(shell.into_bytes()) };
-    // A quote in anybody's string is escaped, so neither of the two can be part of one.
-    let place = |name: &str| shell.find(name).ok_or_else(|| io::Error::other("the result has another form"));
-    let (text, structure) = (place(TEXT)?, place(STRUCTURE)?);
-    let text = text + TEXT.len() - 2..text + TEXT.len();
-    let structure = structure + STRUCTURE.len() - 2..structure + STRUCTURE.len();
-    if text.end > structure.start {
-        return Err(io::Error::other("the result has another order"));
-    }
+    let [before, between, after] = parted(&shell).ok_or_else(|| io::Error::other("the result has another form"))?;
     // Most of an envelope is text, of which some is escaped once more.
     let mut out = Vec::with_capacity(shell.len() + envelope.len() * 9 / 4);
-    out.extend_from_slice(&shell.as_bytes()[..text.start]);
-    escape_json(&envelope, &mut out)?;
-    out.extend_from_slice(&shell.as_bytes()[text.end..structure.start]);
+    out.extend_from_slice(before.as_bytes());
+    write_string(&envelope, &mut out);
+    out.extend_from_slice(between.as_bytes());
     out.extend_from_slice(envelope.as_bytes());
-    out.extend_from_slice(&shell.as_bytes()[structure.end..]);
+    out.extend_from_slice(after.as_bytes());
     Ok(out)
 }
 
-/// Writes a text that is JSON as a JSON string. It has no control characters but, at most, blanks between its parts, so nothing but
-/// quotes and backslashes is escaped.
-fn escape_json(text: &str, out: &mut Vec<u8>) -> io::Result<()> {
-    if text.bytes().any(|byte| byte < b' ') {
-        return Ok(serde_json::to_writer(out, text)?);
-    }
-    let bytes = text.as_bytes();
-    let mut begin = 0;
-    out.push(b'"');
-    for at in memchr::memchr2_iter(b'"', b'\\', bytes) {
-        out.extend_from_slice(&bytes[begin..at]);
-        out.push(b'\\');
-        begin = at;
-    }
-    out.extend_from_slice(&bytes[begin..]);
-    out.push(b'"');
-    Ok(())
+/// What stands before, between and after the two places of an envelope.
+fn parted(shell: &str) -> Option<[&str; 3]> {
+    // A quote in anybody's string is escaped, so neither of the two can be part of one.
+    let text = shell.find(TEXT)? + TEXT.len() - 2;
+    let structure = shell.find(STRUCTURE)? + STRUCTURE.len() - 2;
+    Some([&shell[..text], shell.get(text + 2..structure)?, &shell[structure + 2..]])
+}
+
+/// What any answer to a call begins with, before its id.
+pub(super) const BEFORE_ID: &str = r#"{"jsonrpc":"2.0","id":"#;
+
+/// What stands after the id, between the two places of an envelope, and after them, in an answer to a peer of the older era.
+pub(super) fn around(success: bool) -> Option<[String; 3]> {
+    let mut result = twice(String::new(), success);
+    result.result_type = None;
+    let message = TxJsonRpcMessage::<RoleServer>::response(ServerResult::CallToolResult(result), RequestId::Number(0));
+    let shell = serde_json::to_string(&message).ok()? + "\n";
+    let [before, between, after] = parted(&shell)?;
+    Some([before.strip_prefix(BEFORE_ID)?.strip_prefix('0')?.to_owned(), between.to_owned(), after.to_owned()])
 }
 
 /// The envelope of a result made by [`twice`]; the message has none then.
@@ -208,8 +285,8 @@ impl AsyncWrite for Into {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rmcp::model::RequestId;
     use serde_json::json;
+    use tokio::io::AsyncWriteExt;
 
     #[test]
     fn a_result_written_at_once_is_the_result_taken_apart() {
@@ -227,22 +304,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn json_is_escaped_as_any_text_is() {
-        for text in ["", "{}", r#"{"a":"\\\"\n é \u0001"}"#, "{\"a\":\t1}", "\u{1}\"\\", "\u{7f}\u{2028}\\"] {
-            let mut out = Vec::new();
-            escape_json(text, &mut out).unwrap();
-            assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(text).unwrap());
-        }
-    }
-
     #[tokio::test]
     async fn what_cannot_be_understood_is_answered_between_whole_messages() {
         let (mut to, input) = tokio::io::duplex(1 << 16);
         let (output, mut from) = tokio::io::duplex(64);
-        let (mut lines, write, unwritten) = open(input, output, 1 << 16);
+        let (mut lines, write, direct, unwritten) = open(input, output, 1 << 16);
         to.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}\n").await.unwrap();
         drop(to);
+        drop(direct);
         let large = twice(json!({ "success": true, "data": { "text": "x".repeat(100_000) }, "error": null }).to_string(), true);
         let large = TxJsonRpcMessage::<RoleServer>::response(ServerResult::CallToolResult(large), RequestId::Number(1));
         let talk = async move {
