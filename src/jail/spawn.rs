@@ -234,6 +234,8 @@ mod tests {
 
     #[test]
     fn a_warden_that_failed_while_it_was_asked_is_heard_all_the_same() {
+        // Waited for by the warden's end.
+        #[expect(clippy::zombie_processes)]
         let child = std::process::Command::new("true").spawn().unwrap();
         let (ours, theirs) = wire::packet_pair().unwrap();
         let warden = Warden { wire: Some(ours), pid: Pid::from_raw(i32::try_from(child.id()).unwrap()), next: AtomicU64::new(1) };

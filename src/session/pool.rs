@@ -6,13 +6,15 @@ use crate::jail::spawn::Warden;
 use crate::jail::wire::{self, FromJail, MOST, ToJail};
 use crate::policy::Access;
 use crate::tools::{Answer, AnyTool};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
+use nix::sys::time::TimeSpec;
 use serde_json::Value;
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::{Duration, Instant};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
@@ -22,8 +24,12 @@ const LOOKS: usize = 4;
 /// How much longer than its own deadline a tool is waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How long an answer is waited for by this thread, which is idle meanwhile, before the runtime waits for it: most are there by then, and a
+/// thread that goes to sleep at once leaves its core to who works for it.
+const SOON: Duration = Duration::from_millis(1);
+
 /// How much of an answer is read before its length is known.
-const BUFFER: usize = 16 * 1024;
+const BUFFER: usize = 8 * 1024;
 
 pub(super) struct Pool {
     looks: RefCell<Vec<Warm>>,
@@ -46,8 +52,8 @@ impl Default for Pool {
 
 struct Warm {
     id: u64,
-    /// Most answers are one read.
-    wire: BufReader<UnixStream>,
+    /// Does not block.
+    wire: StdUnixStream,
     /// How much of the session's memory it has been told.
     told: u64,
 }
@@ -55,7 +61,7 @@ struct Warm {
 impl Warm {
     /// Whether it is there and silent, as it is between calls. One that somebody has ended meanwhile is no reason to fail a call.
     fn waits(&self) -> bool {
-        let mut ready = [PollFd::new(self.wire.get_ref().as_fd(), PollFlags::POLLIN)];
+        let mut ready = [PollFd::new(self.wire.as_fd(), PollFlags::POLLIN)];
         matches!(poll(&mut ready, PollTimeout::ZERO), Ok(0))
     }
 }
@@ -102,11 +108,12 @@ impl Session {
         let call = ToJail { tool: tool.name().into(), args, seen, time_ms, shown: !self.facts_alone };
         let frame =
             wire::frame(&call).map_err(|_| Fault::new(FaultCode::TooLarge, format!("the arguments are larger than {MOST} bytes")))?;
-        let exchange = async {
-            jail.wire.get_mut().write_all(&frame).await?;
-            read_reply(&mut jail.wire).await
+        let mut exchange = Exchange { wire: &jail.wire, frame: &frame, sent: 0, reply: Vec::new() };
+        let whole = match exchange.soon() {
+            Ok(false) => tokio::time::timeout(TOOL_TIME + GRACE, exchange.later()).await,
+            soon => Ok(soon.map(drop)),
         };
-        let reply = match tokio::time::timeout(TOOL_TIME + GRACE, exchange).await {
+        let reply = match whole.map(|whole| whole.and_then(|()| FromJail::parse(&exchange.reply[HEAD..]))) {
             Err(_) => {
                 return Err(Fault::new(
                     FaultCode::DeadlineExceeded,
@@ -144,25 +151,113 @@ impl Session {
     fn open_jail(&self, access: Access) -> Result<Warm, Fault> {
         let (id, fd) = self.warden.open_calls(access)?;
         let broken = |error: io::Error| Fault::new(FaultCode::Internal, format!("no wire for a jail: {error}"));
-        let stream = std::os::unix::net::UnixStream::from(fd);
-        stream.set_nonblocking(true).map_err(broken)?;
-        Ok(Warm { id, wire: BufReader::with_capacity(BUFFER, UnixStream::from_std(stream).map_err(broken)?), told: 0 })
+        let wire = StdUnixStream::from(fd);
+        wire.set_nonblocking(true).map_err(broken)?;
+        Ok(Warm { id, wire, told: 0 })
     }
 }
 
-/// One frame, bounded before it is read and checked after.
-async fn read_reply(wire: &mut BufReader<UnixStream>) -> io::Result<FromJail> {
-    let mut head = [0; 4];
-    wire.read_exact(&mut head).await?;
-    let length = u32::from_le_bytes(head) as usize;
-    if length > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
+/// How many bytes of a frame say how long it is.
+const HEAD: usize = 4;
+
+/// A frame on its way, and the one that answers it: bounded before it is read and checked after.
+struct Exchange<'a> {
+    wire: &'a StdUnixStream,
+    frame: &'a [u8],
+    sent: usize,
+    /// What has come of the answer, its head included.
+    reply: Vec<u8>,
+}
+
+impl Exchange<'_> {
+    /// Whether the whole answer came in a moment.
+    fn soon(&mut self) -> io::Result<bool> {
+        while self.sent < self.frame.len() {
+            match self.send() {
+                Ok(()) => {}
+                Err(error) if may_wait(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        let until = Instant::now() + SOON;
+        loop {
+            let left = TimeSpec::from_duration(until.saturating_duration_since(Instant::now()));
+            let mut ready = [PollFd::new(self.wire.as_fd(), PollFlags::POLLIN)];
+            // A signal is the runtime's to hear.
+            if !matches!(ppoll(&mut ready, Some(left), None), Ok(1..)) {
+                return Ok(false);
+            }
+            match self.read() {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) if may_wait(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
-    // Room for all of it at once, unless it claims to be very long.
-    let mut bytes = Vec::with_capacity(length.min(1 << 20));
-    wire.take(length as u64).read_to_end(&mut bytes).await?;
-    if bytes.len() < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+
+    /// Waits until the answer is whole.
+    async fn later(&mut self) -> io::Result<()> {
+        let wire = UnixStream::from_std(self.wire.try_clone()?)?;
+        while self.sent < self.frame.len() {
+            wire.async_io(Interest::WRITABLE, || self.send()).await?;
+        }
+        while !wire.async_io(Interest::READABLE, || self.read()).await? {}
+        Ok(())
     }
-    FromJail::parse(&bytes)
+
+    fn send(&mut self) -> io::Result<()> {
+        let mut wire = self.wire;
+        match wire.write(&self.frame[self.sent..])? {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            count => {
+                self.sent += count;
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads what has come. Returns whether the answer is whole.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut wire = self.wire;
+        let there = self.reply.len();
+        match self.missing()? {
+            Some(0) => return Ok(true),
+            // Room for all of it at once, unless it claims to be very long.
+            Some(missing) => {
+                let most = missing.min(1 << 20);
+                self.reply.reserve(most);
+                match wire.take(most as u64).read_to_end(&mut self.reply) {
+                    Err(error) if self.reply.len() == there => return Err(error),
+                    _ => {}
+                }
+            }
+            None => {
+                let mut beginning = [0; BUFFER];
+                let count = wire.read(&mut beginning)?;
+                self.reply.extend_from_slice(&beginning[..count]);
+            }
+        }
+        if self.reply.len() == there {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(self.missing()? == Some(0))
+    }
+
+    /// How many bytes the answer still has, once that is known.
+    fn missing(&self) -> io::Result<Option<usize>> {
+        let Some(head) = self.reply.first_chunk::<HEAD>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*head) as usize;
+        if length > MOST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than the wire takes"));
+        }
+        match length.checked_sub(self.reply.len() - HEAD) {
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, "more than its length")),
+            missing => Ok(missing),
+        }
+    }
+}
+
+fn may_wait(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
