@@ -176,13 +176,22 @@ impl BaseDir {
         open_beneath(self.fd.as_fd(), path.as_path(), flags, mode).map_err(|errno| fault(errno, path))
     }
 
+    /// The same for an existing file, refusing links of all kinds on the way.
+    fn open_without_links(&self, path: &RelPath, flags: OFlag) -> Result<OwnedFd, Errno> {
+        open_resolving(self.fd.as_fd(), path.as_path(), flags, Mode::empty(), ResolveFlag::RESOLVE_NO_SYMLINKS)
+    }
+
     /// Opens a regular file for reading. A FIFO, socket or device is never opened for content.
     ///
     /// # Errors
     /// `not_regular_file`, `is_directory`, and as [`fault`] says.
     pub fn open_file(&self, path: &RelPath) -> Result<Opened, Fault> {
         // O_NONBLOCK: the open of a FIFO returns at once. The check is on what was opened, so nothing can be swapped in.
-        let fd = self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY, Mode::empty());
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        // Most paths go through no link, and are the file's own then; who it is need not be asked.
+        let own = if path.is_plain() { self.open_without_links(path, flags).ok() } else { None };
+        let is_own = own.is_some();
+        let fd = own.map_or_else(|| self.open_at(path, flags, Mode::empty()), Ok);
         let fd = match fd {
             // A socket or a device without a driver answers ENXIO; say what it is.
             Err(fault) => match (self.stat(path), self.lstat(path)) {
@@ -194,7 +203,7 @@ impl BaseDir {
             },
             Ok(fd) => fd,
         };
-        let canonical = self.canonical(fd.as_fd(), path);
+        let canonical = if is_own { path.clone() } else { self.canonical(fd.as_fd(), path) };
         let file = File::from(fd);
         let meta = file.metadata().map_err(|error| io_fault(&error, path))?;
         if meta.is_dir() {
@@ -284,10 +293,12 @@ impl AsFd for BaseDir {
 /// # Errors
 /// The kernel's own; `EAGAIN` when the race did not end.
 pub fn open_beneath(dir: BorrowedFd<'_>, path: &Path, flags: OFlag, mode: Mode) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC)
-        .mode(mode)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    open_resolving(dir, path, flags, mode, ResolveFlag::empty())
+}
+
+fn open_resolving(dir: BorrowedFd<'_>, path: &Path, flags: OFlag, mode: Mode, resolve: ResolveFlag) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | resolve;
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(mode).resolve(resolve);
     for _ in 0..RETRIES {
         match openat2(dir, path, how) {
             Err(Errno::EAGAIN | Errno::EINTR) => {}

@@ -1,14 +1,16 @@
 //! What the last contents were found to be, so that working on one again does not find it out again.
 //!
-//! A content is recognised by all its bytes, never by a time stamp or a sum. What is kept is bounded in bytes.
+//! A content is recognised by all its bytes, never by a time stamp or a sum. What is kept is bounded.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
 /// Less than this costs nothing worth keeping.
-pub const LEAST: usize = 16 * 1024;
+pub const LEAST: usize = 1024;
 /// The most bytes of one content, and of all of them together.
 pub const MOST: usize = 1 << 20;
+/// The most contents.
+const COUNT: usize = 64;
 
 /// The last contents, and what was found of each. The latest first.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ impl<T> Recent<T> {
             return;
         }
         let mut all = self.0.borrow_mut();
+        all.truncate(COUNT - 1);
         all.push_front((content.into(), found));
         let mut bytes = 0;
         all.retain(|(known, _)| {
@@ -74,6 +77,8 @@ mod tests {
         assert_eq!(recent.find(&content(1, LEAST), |found| (*found == 2).then_some(())), None);
         assert_eq!(recent.ask(|found| *found == 2, <[u8]>::to_vec), Some(content(2, LEAST)));
         assert_eq!(recent.ask(|found| *found == 3, <[u8]>::to_vec), None);
+        (6..).take(COUNT - 1).for_each(|byte| recent.keep(&content(byte, LEAST), byte.into()));
+        assert_eq!((find(&content(2, LEAST)), find(&content(1, LEAST))), (Some(2), None));
         recent.keep(&content(5, MOST - LEAST), 5);
         // The one that was asked for last has room beside it.
         assert_eq!((find(&content(2, LEAST)), find(&content(1, LEAST)), find(&content(5, MOST - LEAST))), (Some(2), None, Some(5)));

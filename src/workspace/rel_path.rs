@@ -57,6 +57,12 @@ impl RelPath {
         &self.0
     }
 
+    /// Whether this is names alone, and so the file's own path where none of them is a link.
+    pub fn is_plain(&self) -> bool {
+        let mut names = self.0.as_os_str().as_bytes().split(|byte| *byte == b'/');
+        names.all(|name| !matches!(name, b"" | b"." | b".."))
+    }
+
     /// Whether this is the base itself, spelled `.`.
     pub fn is_base(&self) -> bool {
         self.0.components().all(|part| matches!(part, std::path::Component::CurDir))
@@ -87,6 +93,22 @@ impl fmt::Display for RelPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_names_are_plain() {
+        for (path, plain) in [
+            ("a", true),
+            ("a/b.c", true),
+            ("..a/.b", true),
+            ("a/", false),
+            ("a//b", false),
+            ("./a", false),
+            ("a/../b", false),
+            (".", false),
+        ] {
+            assert_eq!(RelPath(path.into()).is_plain(), plain, "{path}");
+        }
+    }
 
     #[test]
     fn absolute_paths_are_rebased_or_refused() {

@@ -29,11 +29,17 @@ pub(super) fn hex(mut source: Source, args: &Args) -> Result<Text, Fault> {
     let mut bytes = vec![0; usize::try_from(lines * ROW).unwrap_or(0)];
     source.file.seek(SeekFrom::Start((first - 1).saturating_mul(ROW))).map_err(|error| stream::io_fault(&error))?;
     let filled = stream::fill(&mut source.file, &mut bytes)?;
-    let rows: Vec<String> =
-        bytes[..filled].chunks(16).enumerate().map(|(index, row)| hex_row((first - 1 + index as u64) * ROW, row)).collect();
+    let (mut lines, mut text) = (Vec::new(), Vec::new());
+    for (index, row) in bytes[..filled].chunks(16).enumerate() {
+        let begins = text.len();
+        text.extend_from_slice(hex_row((first - 1 + index as u64) * ROW, row).as_bytes());
+        lines.push(RawLine { place: begins..text.len(), eol: b"\n", ..RawLine::default() });
+        text.push(b'\n');
+    }
     let hash = if size <= stream::SCANNED { hash_of(&mut source)? } else { None };
     let scan = Scan {
-        lines: rows.iter().map(|row| RawLine { bytes: row.clone().into_bytes(), eol: b"\n", ..RawLine::default() }).collect(),
+        lines,
+        text,
         total,
         whole: true,
         eols: decode::EolCount::default(),

@@ -260,25 +260,20 @@ fn text(mut source: Source, head: &[u8], encoding: Encoding, args: &Args, until:
 }
 
 fn shape(source: &Source, args: &Args, scan: Scan, first_line: i64) -> Text {
-    let Scan { lines, total, whole, eols, ended, encoding, hash, outline, full } = scan;
+    let Scan { lines, text, total, whole, eols, ended, encoding, hash, outline, full } = scan;
     let shown_as = if encoding.is_utf16() { Encoding::Utf8 } else { encoding };
-    let mut text = String::with_capacity(lines.iter().map(|line| line.bytes.len() + line.eol.len()).sum());
-    let mut rows = Vec::with_capacity(lines.len());
     let mut long_lines = Vec::new();
-    for (index, RawLine { bytes, before, after, eol }) in lines.into_iter().enumerate() {
-        let begins = text.len();
-        text.push_str(&decode::decode(&bytes, shown_as));
-        rows.push(begins..text.len());
-        if after > 0 || before > 0 {
+    for (index, RawLine { before, after, .. }) in lines.iter().enumerate() {
+        if *after > 0 || *before > 0 {
             long_lines.push(LongLine {
                 line: first_line.saturating_add_unsigned(index as u64),
-                bytes_before: before,
-                bytes_after: after,
-                next_column_offset: (after > 0).then_some(args.column_offset.saturating_add(splitter::LINE)),
+                bytes_before: *before,
+                bytes_after: *after,
+                next_column_offset: (*after > 0).then_some(args.column_offset.saturating_add(splitter::LINE)),
             });
         }
-        text.push_str(std::str::from_utf8(eol).unwrap_or_default());
     }
+    let (text, rows) = decoded(text, lines, shown_as);
     let shown = rows.len() as u64;
     let last_line = first_line.saturating_add_unsigned(shown) - 1;
     let empty = shown == 0;
@@ -322,6 +317,25 @@ fn shape(source: &Source, args: &Args, scan: Scan, first_line: i64) -> Text {
         rows,
         outline,
     }
+}
+
+/// Lines as text, and where in it each is. Where the bytes are text, it is they.
+fn decoded(bytes: Vec<u8>, lines: Vec<RawLine>, encoding: Encoding) -> (String, Vec<Range<usize>>) {
+    let bytes = match encoding {
+        Encoding::Utf8 | Encoding::Utf8Bom => match String::from_utf8(bytes) {
+            Ok(text) => return (text, lines.into_iter().map(|line| line.place).collect()),
+            Err(error) => error.into_bytes(),
+        },
+        _ => bytes,
+    };
+    let (mut text, mut rows) = (String::with_capacity(bytes.len()), Vec::with_capacity(lines.len()));
+    for RawLine { place, eol, .. } in lines {
+        let begins = text.len();
+        text.push_str(&decode::decode(&bytes[place], encoding));
+        rows.push(begins..text.len());
+        text.push_str(std::str::from_utf8(eol).unwrap_or_default());
+    }
+    (text, rows)
 }
 
 fn mode(source: &Source) -> String {

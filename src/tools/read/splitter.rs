@@ -2,6 +2,7 @@
 
 use crate::workspace::decode::EolCount;
 use crate::workspace::outline::Outliner;
+use std::ops::Range;
 
 /// Characters of a line that are shown.
 pub(super) const LINE: u64 = 2000;
@@ -22,8 +23,8 @@ pub(super) struct Window {
 /// A line of the window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RawLine {
-    /// What is shown of it, as [`decode::to_plain`] gives it, without its line end.
-    pub(super) bytes: Vec<u8>,
+    /// Where what is shown of it is in the text of all, without its line end.
+    pub(super) place: Range<usize>,
     /// Bytes before what is shown.
     pub(super) before: u64,
     /// Bytes after what is shown.
@@ -34,10 +35,12 @@ pub(super) struct RawLine {
 
 /// Splits pieces into lines and keeps those of the window.
 pub(super) struct Splitter {
-    window: Window,
+    pub(super) window: Window,
     /// Lines that have ended.
     ended_lines: u64,
     pub(super) lines: Vec<RawLine>,
+    /// What is shown of all lines, as [`decode::to_plain`](crate::workspace::decode::to_plain) gives it, with their line ends.
+    pub(super) text: Vec<u8>,
     spent: usize,
     /// The window was closed because its text was long.
     pub(super) full: bool,
@@ -60,6 +63,7 @@ impl Splitter {
             window,
             ended_lines: 0,
             lines: Vec::new(),
+            text: Vec::new(),
             spent: 0,
             full: false,
             eols: EolCount::default(),
@@ -85,6 +89,9 @@ impl Splitter {
     pub(super) fn feed(&mut self, mut text: &[u8]) {
         if text.is_empty() {
             return;
+        }
+        if self.in_window() {
+            self.text.reserve(text.len().min(self.window.bytes));
         }
         if self.pending_cr {
             self.pending_cr = false;
@@ -143,7 +150,7 @@ impl Splitter {
         self.characters += before;
         count -= before;
         let shown = count.min(end.saturating_sub(self.characters)).min(LINE);
-        self.current.bytes.resize(self.current.bytes.len() + usize::try_from(shown).unwrap_or(0), 0);
+        self.text.resize(self.text.len() + usize::try_from(shown).unwrap_or(0), 0);
         self.characters += shown;
         count -= shown;
         if count > 0 {
@@ -159,6 +166,11 @@ impl Splitter {
         } else if self.length > 0 {
             self.finish(b"");
         }
+    }
+
+    /// How much of the current line is shown so far.
+    fn shown(&self) -> usize {
+        self.text.len() - self.current.place.start
     }
 
     fn in_window(&self) -> bool {
@@ -184,9 +196,9 @@ impl Splitter {
         // A line whose bytes are no characters is bounded as well.
         let most = 4 * usize::try_from(LINE).unwrap_or(usize::MAX);
         let shown = self.characters >= self.window.column && self.characters.saturating_add(length) <= end;
-        if shown && self.current.bytes.len() + text.len() <= most && text.is_ascii() {
+        if shown && self.shown() + text.len() <= most && text.is_ascii() {
             self.characters += length;
-            self.current.bytes.extend_from_slice(text);
+            self.text.extend_from_slice(text);
             return;
         }
         for (at, byte) in text.iter().enumerate() {
@@ -195,8 +207,8 @@ impl Splitter {
             }
             if self.characters <= self.window.column {
                 self.current.before += 1;
-            } else if self.characters <= end && self.current.bytes.len() < most {
-                self.current.bytes.push(*byte);
+            } else if self.characters <= end && self.shown() < most {
+                self.text.push(*byte);
             } else {
                 self.current.after += (text.len() - at) as u64;
                 self.characters = end.saturating_add(1);
@@ -217,16 +229,19 @@ impl Splitter {
         self.ended = !eol.is_empty();
         if self.in_window() {
             let mut line = std::mem::take(&mut self.current);
+            line.place.end = self.text.len();
             line.eol = eol;
-            let cost = line.bytes.len() + 1;
+            let cost = line.place.len() + 1;
             if self.spent + cost > self.window.bytes && !self.lines.is_empty() {
                 self.full = true;
+                self.text.truncate(line.place.start);
             } else {
                 self.spent += cost;
+                self.text.extend_from_slice(eol);
                 self.lines.push(line);
             }
         }
-        self.current = RawLine::default();
+        self.current = RawLine { place: self.text.len()..0, ..RawLine::default() };
         self.ended_lines += 1;
         self.length = 0;
         self.characters = 0;
@@ -263,7 +278,8 @@ mod tests {
             prop_assert_eq!(split.eols, EolCount::of(bytes));
             let want: Vec<(&[u8], &[u8])> =
                 all.iter().skip(first as usize - 1).take(count as usize).map(|line| (line.text(bytes), line.eol_bytes(bytes))).collect();
-            let got: Vec<(&[u8], &[u8])> = split.lines.iter().map(|line| (line.bytes.as_slice(), line.eol)).collect();
+            let got: Vec<(&[u8], &[u8])> = split.lines.iter().map(|line| (&split.text[line.place.clone()], line.eol)).collect();
+            prop_assert_eq!(&split.text, &got.iter().flat_map(|(line, eol)| [*line, *eol]).collect::<Vec<_>>().concat());
             prop_assert_eq!(got, want);
         }
 
@@ -277,16 +293,16 @@ mod tests {
             counted.feed_zeros(zeros as u64);
             counted.feed(more.as_bytes());
             counted.end();
-            prop_assert_eq!((counted.count(), counted.lines), (fed.count(), fed.lines));
+            prop_assert_eq!((counted.count(), counted.lines, counted.text), (fed.count(), fed.lines, fed.text));
         }
 
         #[test]
         fn columns_count_every_byte_once(text in "[a日é]{0,50}", column in 0u64..60) {
             let split = split(&[text.as_bytes()], Window { column, ..ALL });
             for line in &split.lines {
-                prop_assert_eq!(line.before + line.after + line.bytes.len() as u64, text.len() as u64);
+                prop_assert_eq!(line.before + line.after + line.place.len() as u64, text.len() as u64);
                 let want: String = text.chars().skip(usize::try_from(column).unwrap()).collect();
-                prop_assert_eq!(std::str::from_utf8(&line.bytes).unwrap(), want);
+                prop_assert_eq!(std::str::from_utf8(&split.text[line.place.clone()]).unwrap(), want);
             }
         }
     }

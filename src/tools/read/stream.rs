@@ -26,6 +26,8 @@ const PIECE: usize = 128 * 1024;
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) lines: Vec<RawLine>,
+    /// What is shown of all lines, with their line ends.
+    pub(super) text: Vec<u8>,
     /// All lines that were seen.
     pub(super) total: u64,
     /// Whether the file was seen to its end.
@@ -55,23 +57,23 @@ pub(super) fn scan(
     until: Instant,
 ) -> Result<Scan, Fault> {
     let to_end = size <= SCANNED;
-    let (mut beginning, mut all) = (Cow::Borrowed(head.unwrap_or_default()), head.is_some_and(|head| head.len() < HEAD));
+    let (mut beginning, mut all) = (head.unwrap_or_default(), head.is_some_and(|head| head.len() < HEAD));
+    let mut kept = Kept::take();
     if head.is_none() {
         file.seek(SeekFrom::Start(0)).map_err(|error| io_fault(&error))?;
     }
     if !all && size <= recent::MOST as u64 {
         // One byte of room more than there are tells the end: a file may have become longer.
         let (there, most) = (beginning.len(), usize::try_from(size).unwrap_or(usize::MAX).max(beginning.len()).saturating_add(1));
-        let bytes = beginning.to_mut();
-        bytes.resize(most, 0);
+        let bytes = kept.room(most);
+        bytes[..there].copy_from_slice(beginning);
         let length = there + fill(file, &mut bytes[there..])?;
-        bytes.truncate(length);
+        beginning = &bytes[..length];
         all = length < most;
     }
-    if all
-        && let Some(known) = RECENT.with(|recent| recent.find(&beginning, |known| (known.looked_like == encoding).then(|| known.clone())))
+    if all && let Some(known) = RECENT.with(|recent| recent.find(beginning, |known| (known.looked_like == encoding).then(|| known.clone())))
     {
-        return Ok(known.window(&beginning, window));
+        return Ok(known.window(beginning, window));
     }
     let mut splitter = Splitter::new(window);
     splitter.outline = to_end.then(Outliner::default);
@@ -85,7 +87,7 @@ pub(super) fn scan(
     while !at_end {
         let bytes = if first && !beginning.is_empty() {
             at_end = all;
-            &*beginning
+            beginning
         } else {
             piece.resize(PIECE, 0);
             let length = read_some(file, &mut piece).map_err(|error| io_fault(&error))?;
@@ -125,12 +127,13 @@ pub(super) fn scan(
     }
     let mut found = encoding;
     if digest.is_some() && !encoding.is_utf16() && encoding != Encoding::Bytes && !utf8.finish() {
-        give_back_mark(&mut splitter.lines, encoding, window);
+        give_back_mark(&mut splitter, encoding);
         found = Encoding::Bytes;
     }
     let scan = Scan {
         total: splitter.count(),
         lines: splitter.lines,
+        text: splitter.text,
         whole,
         eols: splitter.eols,
         ended: splitter.ended,
@@ -140,18 +143,50 @@ pub(super) fn scan(
         full: splitter.full,
     };
     if all && scan.whole {
-        RECENT.with(|recent| recent.keep(&beginning, Known::of(encoding, &scan)));
+        RECENT.with(|recent| recent.keep(beginning, Known::of(encoding, &scan)));
     }
     Ok(scan)
 }
 
+/// Memory that is kept from call to call: what is taken anew has to be cleared.
+struct Kept(Vec<u8>);
+
+thread_local! {
+    static KEPT: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
+}
+
+impl Kept {
+    fn take() -> Self {
+        Self(KEPT.take())
+    }
+
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        if self.0.len() < length {
+            self.0.resize(length, 0);
+        }
+        &mut self.0[..length]
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        KEPT.set(std::mem::take(&mut self.0));
+    }
+}
+
 /// Of a text that is not what its mark says: the mark is no mark then, but text as any other.
-fn give_back_mark(lines: &mut [RawLine], mark: Encoding, window: Window) {
+fn give_back_mark(splitter: &mut Splitter, mark: Encoding) {
+    let window = splitter.window;
     if window.first == 1
         && window.column == 0
-        && let Some(line) = lines.first_mut()
+        && let Some((first, others)) = splitter.lines.split_first_mut()
     {
-        line.bytes.splice(0..0, mark.bom().iter().copied());
+        let mark = mark.bom();
+        splitter.text.splice(0..0, mark.iter().copied());
+        first.place.end += mark.len();
+        for line in others {
+            line.place = line.place.start + mark.len()..line.place.end + mark.len();
+        }
     }
 }
 
@@ -229,6 +264,7 @@ pub(super) fn scan_from(file: &mut File, position: u64, encoding: Encoding, wind
     Ok(Scan {
         total: splitter.count(),
         lines: splitter.lines,
+        text: splitter.text,
         whole,
         eols: splitter.eols,
         ended: splitter.ended,
@@ -334,11 +370,12 @@ impl Known {
             splitter.end();
         }
         if self.encoding != self.looked_like {
-            give_back_mark(&mut splitter.lines, self.looked_like, window);
+            give_back_mark(&mut splitter, self.looked_like);
         }
         Scan {
             total: self.total,
             lines: splitter.lines,
+            text: splitter.text,
             whole: true,
             eols: self.eols,
             ended: self.ended,
@@ -468,7 +505,7 @@ mod tests {
         let window = |first| Window { first, lines: 2, column: 0, bytes: 1 << 20 };
         let started = Instant::now();
         let seen = scan(&mut file, None, size, Encoding::Utf8, window(102), soon()).unwrap();
-        assert_eq!((seen.lines[0].bytes.as_slice(), seen.lines.len(), seen.total, seen.whole), (&b"middle"[..], 2, 103, true));
+        assert_eq!((&seen.text[seen.lines[0].place.clone()], seen.lines.len(), seen.total, seen.whole), (&b"middle"[..], 2, 103, true));
         assert_eq!(seen.lines[1].after, size - (3 << 30) - 9 - 2000);
         let seen = scan(&mut file, None, size, Encoding::Utf8, window(1000), soon()).unwrap();
         assert_eq!((seen.total, seen.lines.len()), (103, 0));
@@ -476,7 +513,7 @@ mod tests {
             assert_eq!(seek_last(&mut file, size, lines, soon()).unwrap(), at, "{lines}");
         }
         let seen = scan_from(&mut file, 500, Encoding::Utf8, window(1), soon()).unwrap();
-        assert_eq!((seen.lines[0].after, seen.lines[1].bytes.as_slice()), ((3 << 30) - 500 - 2000, &b"middle"[..]));
+        assert_eq!((seen.lines[0].after, &seen.text[seen.lines[1].place.clone()]), ((3 << 30) - 500 - 2000, &b"middle"[..]));
         assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
     }
 
@@ -525,7 +562,8 @@ mod tests {
     fn utf16_and_broken_utf8() {
         let (_bed, mut file) = open(b"\xff\xfea\0\n\0\x3d\xd8\0\xdeb\0");
         let seen = scan(&mut file, None, 12, Encoding::Utf16Le, ALL, soon()).unwrap();
-        assert_eq!(seen.lines.iter().map(|line| line.bytes.as_slice()).collect::<Vec<_>>(), [&b"a"[..], "😀b".as_bytes()]);
+        let lines: Vec<_> = seen.lines.iter().map(|line| &seen.text[line.place.clone()]).collect();
+        assert_eq!(lines, [&b"a"[..], "😀b".as_bytes()]);
         let mut content = vec![b'a'; 9000];
         content.push(0xe9);
         let (_bed, mut file) = open(&content);
