@@ -11,6 +11,7 @@ use facts::Facts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 /// The facts of a successful call: a JSON object, keys in the order in which they are declared.
@@ -28,16 +29,28 @@ pub struct Envelope {
     error: Option<String>,
 }
 
+/// How many bytes of facts there is room for at first.
+const LEAST_LENGTH: usize = 512;
+const MOST_LENGTH: usize = 256 * 1024;
+
+thread_local! {
+    static LENGTH: Cell<usize> = const { Cell::new(LEAST_LENGTH) };
+}
+
 impl Envelope {
     /// The envelope of a success whose facts are written as text once, and read only if somebody looks at them.
     ///
     /// # Errors
     /// A sentence: they are no object, or cannot be written.
     pub fn written(facts: &impl Serialize) -> Result<Self, String> {
-        let text = serde_json::value::to_raw_value(facts).map_err(|error| error.to_string())?;
-        if !text.get().starts_with('{') {
+        // Answers of one process are often of one size: room for the last one's is taken at once.
+        let mut text = Vec::with_capacity(LENGTH.get());
+        serde_json::to_writer(&mut text, facts).map_err(|error| error.to_string())?;
+        LENGTH.set(text.len().clamp(LEAST_LENGTH, MOST_LENGTH));
+        if !text.starts_with(b"{") {
             return Err("the result is not an object".into());
         }
+        let text = String::from_utf8(text).map_err(|error| error.to_string())?;
         Ok(Self { success: true, data: Facts::own(text), error: None })
     }
 
@@ -57,17 +70,14 @@ impl Envelope {
 
     /// The envelope as one JSON text.
     pub fn json(&self) -> String {
-        let facts = self.data.text();
-        let mut out = String::with_capacity(facts.len() + 64);
-        out.push_str(if self.success { r#"{"success":true,"data":"# } else { r#"{"success":false,"data":"# });
-        out.push_str(&facts);
-        out.push_str(r#","error":"#);
-        match &self.error {
-            Some(error) => out.push_str(&Value::String(error.clone()).to_string()),
-            None => out.push_str("null"),
-        }
-        out.push('}');
-        out
+        self.parts().concat()
+    }
+
+    /// Parts that make one JSON text together.
+    pub(crate) fn parts(&self) -> [Cow<'_, str>; 4] {
+        let head = if self.success { r#"{"success":true,"data":"# } else { r#"{"success":false,"data":"# };
+        let error = self.error.as_ref().map_or(Cow::Borrowed("null}"), |error| Cow::Owned(Value::String(error.clone()).to_string() + "}"));
+        [head.into(), self.data.text(), r#","error":"#.into(), error]
     }
 
     /// Whether the tool did what was asked. A command that ended by itself with exit code 1 is a success.

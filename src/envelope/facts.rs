@@ -20,7 +20,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// A text that this process has written.
-    pub(super) fn own(text: Box<RawValue>) -> Self {
+    pub(super) fn own(text: String) -> Self {
         Self { text: Some(text.into()), value: OnceLock::new() }
     }
 

@@ -129,9 +129,15 @@ fn string(text: &[u8], at: usize) -> Option<usize> {
 
 /// Writes a text as a JSON string.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    write_inner(text, out);
+    out.push(b'"');
+}
+
+/// Writes what stands between the quotes of a JSON string.
+pub(crate) fn write_inner(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     let mut from = 0;
-    out.push(b'"');
     loop {
         let at = special(bytes, from);
         out.extend_from_slice(&bytes[from..at]);
@@ -150,7 +156,6 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
         }
         from = at + 1;
     }
-    out.push(b'"');
 }
 
 /// Where from `at` on the next quote, backslash or control character is; the length where there is none.
@@ -169,7 +174,7 @@ fn special(bytes: &[u8], mut at: usize) -> usize {
         // The high bit of each byte that is zero; a byte above one that is may be marked too, the lowest mark is always right.
         let zero = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
         let control = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
-        let found = zero(word ^ LOW * u64::from(b'"')) | zero(word ^ LOW * u64::from(b'\\')) | control;
+        let found = zero(word ^ (LOW * u64::from(b'"'))) | zero(word ^ (LOW * u64::from(b'\\'))) | control;
         if found != 0 {
             return at + (found.trailing_zeros() / 8) as usize;
         }

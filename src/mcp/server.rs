@@ -103,16 +103,14 @@ where
         }
     }
     // All calls are over. A slow reader gets what it has been told, as long as it reads.
-    while writes {
-        let before = unwritten.bytes();
-        if before == 0 {
-            break;
-        }
+    let mut before = unwritten.bytes();
+    while writes && before > 0 {
         tokio::select! {
             () = &mut stop => return Ok(()),
-            _ = &mut write => break,
-            () = tokio::time::sleep(PATIENCE) => if unwritten.bytes() >= before {
-                break;
+            _ = &mut write => writes = false,
+            () = tokio::time::sleep(PATIENCE) => match unwritten.bytes() {
+                after if after < before => before = after,
+                _ => writes = false,
             },
         }
     }

@@ -6,7 +6,7 @@
 
 use super::desk::{Desk, answer};
 use super::lines::{self, Direct};
-use crate::envelope::scan::write_string;
+use crate::envelope::scan::write_inner;
 use crate::session::{Call, Session};
 use crate::tools::{self, Answer, AnyTool};
 use futures_util::StreamExt;
@@ -221,15 +221,17 @@ impl Around {
 /// The line that answers a call.
 fn line(id: &RawValue, answer: &Answer) -> Option<Vec<u8>> {
     let around = Around::of(answer.envelope.success())?;
-    let envelope = answer.envelope.json();
+    let parts = answer.envelope.parts();
     // Most of an envelope is text, of which some is escaped once more.
-    let mut out = Vec::with_capacity(256 + envelope.len() * 9 / 4);
+    let mut out = Vec::with_capacity(256 + parts.iter().map(|part| part.len()).sum::<usize>() * 9 / 4);
     out.extend_from_slice(lines::BEFORE_ID.as_bytes());
     out.extend_from_slice(id.get().as_bytes());
     out.extend_from_slice(around.text.as_bytes());
-    write_string(&envelope, &mut out);
+    out.push(b'"');
+    parts.iter().for_each(|part| write_inner(part, &mut out));
+    out.push(b'"');
     out.extend_from_slice(around.structure.as_bytes());
-    out.extend_from_slice(envelope.as_bytes());
+    parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
     out.extend_from_slice(around.end.as_bytes());
     Some(out)
 }
