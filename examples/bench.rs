@@ -3,6 +3,8 @@
 //! `scripts/bench` builds and runs this. Times on a shared machine wander; ratios within one interleaved run do so far less.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+#[path = "bench/jobs.rs"]
+mod jobs;
 #[path = "bench/mcp.rs"]
 mod mcp;
 #[path = "bench/tools.rs"]
@@ -24,6 +26,7 @@ fn main() {
     }
     let number = |at: usize, usual: usize| args.get(at).map_or(usual, |rounds| rounds.to_str().unwrap().parse().unwrap());
     match args.get(1).and_then(|table| table.to_str()) {
+        Some("jobs") => return jobs::run(number(2, 15)),
         Some("tools") => return tools::run(number(2, 20)),
         Some("wire") => return wire::run(number(2, 50), &args.get(3).map_or_else(|| "target/release/bailiwick".into(), PathBuf::from)),
         _ => {}
