@@ -180,15 +180,16 @@ impl Session {
             Ok(read) => read,
             Err(fault) => return Answer::failed(fault),
         };
+        // What is waited for longer is boxed: a call that waits for little is small.
         let result = match tool.work() {
             Work::Jail(_) => self.call_jail(tool, args).await,
             Work::Process { op, report } => match op(&args) {
-                Ok(op) => self.process(op).await.map(|reply| report(&args, &reply)),
+                Ok(op) => Box::pin(self.process(op)).await.map(|reply| report(&args, &reply)),
                 Err(fault) => Err(fault),
             },
             Work::Command { launch, report } => match launch(&args) {
-                Ok(launch) if launch.background => self.run_in_background(launch).await.map(|outcome| report(&args, &outcome)),
-                Ok(launch) => self.run_guarded(launch).await.map(|outcome| report(&args, &outcome)),
+                Ok(launch) if launch.background => Box::pin(self.run_in_background(launch)).await.map(|outcome| report(&args, &outcome)),
+                Ok(launch) => Box::pin(self.run_guarded(launch)).await.map(|outcome| report(&args, &outcome)),
                 Err(fault) => Err(fault),
             },
         };

@@ -84,7 +84,7 @@ pub fn read<T: Spec>(args: Value) -> Result<(Value, Vec<String>), Fault> {
     unwrap(&mut args, properties, &mut warnings);
 
     for (theirs, ours) in T::SYNONYMS {
-        if properties.contains_key(*theirs) || !args.contains_key(*theirs) {
+        if !args.contains_key(*theirs) || properties.contains_key(*theirs) {
             continue;
         }
         let value = args.shift_remove(*theirs).unwrap_or_default();

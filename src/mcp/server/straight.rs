@@ -64,7 +64,7 @@ pub(super) struct Straight<R> {
 
 /// What the reader found.
 enum Found {
-    Call(Call, Box<RawValue>),
+    Call(Call, RequestId, Box<RawValue>),
     /// A peer does not want the answer with this id any more.
     Cancelled(RequestId),
     /// The input is at its end.
@@ -156,7 +156,7 @@ impl<R: AsyncRead + Unpin> Straight<R> {
                 }
                 let tool = tools::find(&self.tools, &name)?;
                 let args = arguments.map_or(Value::Null, Value::Object);
-                Some(Found::Call(Call { id: id.to_string(), tool: tool.name().into(), args }, raw.to_owned()))
+                Some(Found::Call(Call { id: id.to_string(), tool: tool.name().into(), args }, id, raw.to_owned()))
             }
             (None, rmcp::model::CancelledNotificationMethod::VALUE) => {
                 let Cancelled { request } = serde_json::from_str(params?.get()).ok()?;
@@ -271,8 +271,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     grace: Duration,
 ) {
     let waits = Waits::default();
-    let perform = async |call: Call, raw: Box<RawValue>| {
-        let Some(id) = request_id(&raw) else { return };
+    let perform = async |call: Call, id: RequestId, raw: Box<RawValue>| {
         let (number, cancelled) = waits.add(id);
         let answer = tokio::select! {
             biased;
@@ -298,7 +297,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
                 None => others = false,
             },
             found = output.unless_behind(UNREAD, input.next(&waits)), if others && more => match found {
-                Found::Call(call, id) => running.push(Either::Right(perform(call, id))),
+                Found::Call(call, id, raw) => running.push(Either::Right(perform(call, id, raw))),
                 Found::Cancelled(id) => waits.cancel(&id),
                 Found::End => {
                     more = false;
@@ -332,7 +331,7 @@ mod tests {
             let mut found = Vec::new();
             loop {
                 match straight.next(waits).await {
-                    Found::Call(call, id) => found.push(format!("{} {}", call.tool, id.get())),
+                    Found::Call(call, _, id) => found.push(format!("{} {}", call.tool, id.get())),
                     Found::Cancelled(id) => found.push(format!("-{id}")),
                     Found::End => return found,
                 }
