@@ -189,17 +189,25 @@ fn kind(fd: impl AsFd) -> Option<SFlag> {
     Some(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()))
 }
 
-/// Standard input as something that can be waited for.
-fn input() -> Result<Box<dyn AsyncRead + Send + Unpin>, Fault> {
+/// Standard input as something that can be waited for, and itself where it does not block.
+fn input() -> Result<(Box<dyn AsyncRead + Send + Unpin>, Option<OwnedFd>), Fault> {
     let stdin = io::stdin();
     match kind(&stdin) {
-        Some(SFlag::S_IFIFO) => Ok(Box::new(pipe::Receiver::from_file(reopened(&stdin, OpenOptions::new().read(true))?).map_err(broken)?)),
-        Some(SFlag::S_IFSOCK) => Ok(Box::new(socket(&stdin)?)),
+        Some(SFlag::S_IFIFO) => {
+            let file = reopened(&stdin, OpenOptions::new().read(true))?;
+            let fd = owned(&file)?;
+            Ok((Box::new(pipe::Receiver::from_file(file).map_err(broken)?), Some(fd)))
+        }
+        Some(SFlag::S_IFSOCK) => {
+            let stream = socket(&stdin)?;
+            let fd = owned(&stream)?;
+            Ok((Box::new(stream), Some(fd)))
+        }
         // A file or a terminal: a thread waits for it.
         _ => {
             let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from).map_err(broken)?;
             std::thread::spawn(move || io::copy(&mut stdin.lock(), &mut File::from(write)));
-            Ok(Box::new(pipe::Receiver::from_owned_fd(read).map_err(broken)?))
+            Ok((Box::new(pipe::Receiver::from_owned_fd(read).map_err(broken)?), None))
         }
     }
 }

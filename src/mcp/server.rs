@@ -24,6 +24,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleServer};
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::Value;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -64,11 +65,16 @@ impl std::fmt::Debug for About {
     }
 }
 
-/// Serves one peer, until its input ends or `stop`. What its calls have started is ended then.
+/// Serves one peer, until its input ends or `stop`. The input comes with its descriptor where that does not block. What its calls have started is ended then.
 ///
 /// # Errors
 /// `malformed_call`: what the peer said first was no beginning.
-pub async fn serve_stdio<R, W>(session: &Session, input: R, output: W, stop: impl Future<Output = ()>) -> Result<(), Fault>
+pub async fn serve_stdio<R, W>(
+    session: &Session,
+    input: (R, Option<OwnedFd>),
+    output: W,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Fault>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
