@@ -10,6 +10,7 @@ mod denials;
 mod guard;
 mod limit;
 mod pool;
+mod primed;
 mod spool;
 
 use crate::confine::Report;

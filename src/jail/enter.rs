@@ -125,8 +125,8 @@ fn answer(
     FromJail { answer, seen: memory.take_news() }
 }
 
-/// Narrows this process, waits for a program on `launch`, and becomes it. `ahead`: the program comes later.
-pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir, launch: OwnedFd, ahead: bool) -> ! {
+/// Narrows this process, waits for a program on `launch`, and becomes it.
+pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir, launch: OwnedFd) -> ! {
     let failed = |fault: Fault, errno: Option<Errno>, code: i32| -> ! {
         let why = NotStarted { errno: errno.map(|errno| errno as i32), fault };
         let _ = wire::send(launch.as_fd(), &FromLeader::NotStarted(why), &[]);
@@ -143,10 +143,6 @@ pub fn lead(parent: Pid, prepared: &Prepared, charter: &Charter, base: &BaseDir,
     };
     if let Err(fault) = prepare() {
         failed(fault, None, NOT_EXECUTABLE);
-    }
-    if ahead {
-        guard::rehearse(base, &charter.protect);
-        std::hint::black_box(environment(charter, &[]));
     }
     let (program, fds) = match wire::receive::<ToLeader>(launch.as_fd()) {
         Ok(Some(message)) => message,

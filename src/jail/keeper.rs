@@ -86,7 +86,7 @@ fn try_keep(
         }
     };
     let leader = match forked {
-        Forked::Child => enter::lead(me, prepared, charter, base, launch, ahead),
+        Forked::Child => enter::lead(me, prepared, charter, base, launch),
         Forked::Parent(pid) => pid,
     };
     drop(launch);
@@ -105,6 +105,7 @@ fn try_keep(
     let mut exceeded = None;
     let mut watch: Option<Watch<'_>> = None;
     let mut comparison = Comparison::None;
+    let mut gone_on = None;
     while status.is_none() {
         let mut ready = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(control.as_fd(), PollFlags::POLLIN)];
         ready.extend(cgroup.iter().flat_map(|program| program.events()).map(|events| PollFd::new(events, PollFlags::POLLPRI)));
@@ -120,6 +121,14 @@ fn try_keep(
         }
         if host && status.is_none() {
             match wire::receive::<ToKeeper>(control.as_fd()) {
+                Ok(Some((ToKeeper::Go { unless_changed, byte }, mut fds))) => {
+                    let go = fds.pop().filter(|_| guard::changed(base, &unless_changed).is_empty());
+                    gone_on = Some(go.is_some_and(|go| nix::unistd::write(&go, &[byte]) == Ok(1)));
+                    if gone_on == Some(false) {
+                        tree::end_descendants(&HashSet::new(), Some(leader));
+                        status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                    }
+                }
                 Ok(Some((ToKeeper::Signal(number), _))) => {
                     if let Ok(signal) = Signal::try_from(number) {
                         let _ = nix::sys::signal::killpg(leader, signal).or_else(|_| kill(leader, signal));
@@ -156,6 +165,7 @@ fn try_keep(
     drop(cgroup);
     if heard {
         let mut ended = ended(status, killed, exceeded);
+        ended.gone_on = gone_on;
         ended.compared = comparison.make(base, control, &known);
         wire::send(control.as_fd(), &ended, &[])?;
     }
@@ -234,5 +244,6 @@ fn ended(status: Option<WaitStatus>, killed: Vec<String>, exceeded: Option<Bound
         killed,
         exceeded,
         compared: None,
+        gone_on: None,
     }
 }

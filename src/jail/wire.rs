@@ -225,6 +225,13 @@ pub enum ToKeeper {
     Watch,
     /// Pass a signal to the program's process group.
     Signal(i32),
+    /// The program waits for a byte on the descriptor beside this: let it have this one, unless one of these names is not as it was.
+    Go {
+        /// Protected names as they were when they were last kept.
+        unless_changed: Vec<Stamped>,
+        /// What the program waits for.
+        byte: u8,
+    },
     /// A [`ToKeeper::Compare`] follows: wait for it before reporting.
     CompareLater,
     /// When everything has ended, compare protected names with what they were.
@@ -240,6 +247,13 @@ pub struct Orders {
     pub sweep: bool,
     /// Folders that could not be listed before: they stay as they are.
     pub closed: Vec<Closed>,
+}
+
+impl Orders {
+    /// The names whose stamps are known. What cannot be compared is no reason not to start a program.
+    pub fn known(&self) -> Vec<Stamped> {
+        self.stamps.iter().filter(|(_, _, stamp)| stamp.is_some()).cloned().collect()
+    }
 }
 
 /// From a keeper: the program has ended, and so has everything that it started.
@@ -259,6 +273,8 @@ pub struct Ended {
     pub exceeded: Option<Bound>,
     /// What came of the comparison of protected names, where one was asked for.
     pub compared: Option<Reply>,
+    /// What came of a [`ToKeeper::Go`]; `None`: there was none before the end.
+    pub gone_on: Option<bool>,
 }
 
 /// A bound of a whole tree, which the keeper watches.

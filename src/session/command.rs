@@ -1,5 +1,6 @@
 //! Programs: started in an `Execute` or `Own` jail, their output collected here, outside of the program's domain.
 
+use super::primed::{Primed, Shell};
 use super::spool::Spool;
 use super::{Session, limit};
 use crate::clip::capture::Collector;
@@ -28,7 +29,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
 /// Where bash finds the script: beside what [`shell_state`] uses.
-const SCRIPT_FD: i32 = 6;
+pub(super) const SCRIPT_FD: i32 = 6;
 
 /// How long a keeper may take to end a tree after it has been told to.
 pub(super) const END: Duration = Duration::from_secs(3);
@@ -44,10 +45,11 @@ const FLOOD: u64 = 16;
 pub(super) struct ShellState {
     /// Folder, exported variables and functions; opaque, and only ever used inside the jail.
     left: Option<State>,
-    /// A narrowed process that waits for the next command.
-    spare: Option<Waiting>,
-    /// What bash runs before each script, sealed: without state to read, and with.
+    /// A shell that waits for the next command.
+    pub(super) spare: Option<Primed>,
+    /// What bash runs before each script, sealed: without state to read, with, and where it waits first.
     preludes: [Option<OwnedFd>; 2],
+    pub(super) waiting_prelude: Option<OwnedFd>,
     /// Where bash was found.
     bash: Option<PathBuf>,
 }
@@ -177,6 +179,10 @@ impl Session {
             Errno::EPIPE | Errno::ECONNRESET => self.warden.fate(id),
             errno => Fault::new(FaultCode::Internal, format!("the program could not be handed over: {}", errno.desc())),
         })?;
+        self.process_of(Waiting { id, launch, control })
+    }
+
+    pub(super) fn process_of(&self, Waiting { id, launch, control }: Waiting) -> Result<Process<'_>, Fault> {
         let control = StdUnixStream::from(control);
         control.set_nonblocking(true).map_err(broken)?;
         let control = UnixStream::from_std(control).map_err(broken)?;
@@ -233,11 +239,11 @@ impl Session {
     /// Runs a script in an `Execute` jail and collects what it writes. Returns also what its keeper found of protected names; `None`: it was
     /// not started, because they are not what was kept of them.
     pub(super) async fn run_command(&self, launch: &Launch) -> Result<Option<(Outcome, Option<Reply>)>, Fault> {
-        let (out, out_end) = pipe()?;
-        let (err, err_end) = pipe()?;
-        let (streams, state) = self.shell_streams(launch, input(launch.stdin.as_deref())?, out_end, err_end)?;
         let started = Instant::now();
-        let process = self.hand_over_shell(launch, streams)?;
+        let Shell { process, out, err, state, waited } = match self.go_on(launch) {
+            Some(shell) => shell,
+            None => self.new_shell(launch)?,
+        };
 
         let limit = Duration::from_millis(launch.timeout_ms.min(self.charter.limits.wall_ms));
         let mut collector = Collector::default();
@@ -306,6 +312,10 @@ impl Session {
             }
             ended?
         };
+        if waited && ended.gone_on != Some(true) {
+            // It was ended before it could begin, or protected names are not what was kept of them.
+            return Ok(None);
+        }
         let compared = ended.compared.take();
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let not_started = match process.not_started() {
@@ -357,21 +367,19 @@ impl Session {
         stderr: OwnedFd,
     ) -> Result<(Streams, OwnedFd), Fault> {
         let state = wire::sized_memfd(MAX_STATE as u64).map_err(internal)?;
-        let given = self.charter.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.as_bytes())));
-        let given: Vec<(&str, &[u8])> = given.collect();
-        let begin = shell_state::compose(&Begin {
-            state: self.shell.borrow().left.as_ref(),
-            given: &given,
-            follow_cwd: launch.workdir.is_none(),
-            start: self.charter.base.as_os_str().as_bytes(),
-            env: &launch.env,
-        });
+        let begin = self.shell_begin(launch);
         let memory = |bytes: &[u8]| wire::memfd(bytes).map_err(internal);
         let mut streams = vec![
             (stdin, 0),
             (stdout, 1),
             (stderr, 2),
-            (self.prelude(!begin.is_empty())?, PRELUDE_FD),
+            (
+                match begin.is_empty() {
+                    true => self.prelude(|shell| &mut shell.preludes[0], || shell_state::prelude(false))?,
+                    false => self.prelude(|shell| &mut shell.preludes[1], || shell_state::prelude(true))?,
+                },
+                PRELUDE_FD,
+            ),
             (memory(launch.script.as_bytes())?, SCRIPT_FD),
             (state.try_clone().map_err(broken)?, STATE_OUT_FD),
         ];
@@ -381,14 +389,30 @@ impl Session {
         Ok((Streams(streams), state))
     }
 
+    /// What a shell reads before its script; empty where there is nothing.
+    pub(super) fn shell_begin(&self, launch: &Launch) -> Vec<u8> {
+        let given = self.charter.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.as_bytes())));
+        let given: Vec<(&str, &[u8])> = given.collect();
+        shell_state::compose(&Begin {
+            state: self.shell.borrow().left.as_ref(),
+            given: &given,
+            follow_cwd: launch.workdir.is_none(),
+            start: self.charter.base.as_os_str().as_bytes(),
+            env: &launch.env,
+        })
+    }
+
     /// What bash runs before each script: made once, and nobody can change it.
-    fn prelude(&self, reads_state: bool) -> Result<OwnedFd, Fault> {
+    pub(super) fn prelude(
+        &self,
+        place: impl FnOnce(&mut ShellState) -> &mut Option<OwnedFd>,
+        text: impl FnOnce() -> String,
+    ) -> Result<OwnedFd, Fault> {
         let mut shell = self.shell.borrow_mut();
-        let [without, with] = &mut shell.preludes;
-        let kept = if reads_state { with } else { without };
+        let kept = place(&mut shell);
         let prelude = match kept {
             Some(prelude) => prelude,
-            None => kept.insert(wire::sealed_memfd(shell_state::prelude(reads_state).as_bytes()).map_err(internal)?),
+            None => kept.insert(wire::sealed_memfd(text().as_bytes()).map_err(internal)?),
         };
         prelude.try_clone().map_err(broken)
     }
@@ -405,29 +429,31 @@ impl Session {
         shell.bash.clone()
     }
 
-    /// Starts a shell in the process that waits for the next command, or in a new one.
-    fn hand_over_shell(&self, launch: &Launch, streams: Streams) -> Result<Process<'_>, Fault> {
+    /// A shell as a program, without its streams.
+    pub(super) fn shell_program(&self, workdir: Option<String>) -> ToLeader {
         let env = vec![("BASH_ENV".into(), format!("/dev/fd/{PRELUDE_FD}").into())];
         let argv = ["bash", &format!("/dev/fd/{SCRIPT_FD}")].map(OsString::from).to_vec();
-        let found_at = self.bash();
-        let spare = self.shell.borrow_mut().spare.take();
-        // One that somebody has ended meanwhile is no reason to fail a call.
-        let waiting = match spare.filter(|spare| matches!(wire::wait_readable(&spare.launch, 0), Ok(false))) {
-            Some(waiting) => waiting,
-            None => self.warden.open_program(Access::Execute)?,
-        };
+        ToLeader { argv, env, workdir, found_at: self.bash(), ..ToLeader::default() }
+    }
+
+    /// Starts a shell for this command alone.
+    fn new_shell(&self, launch: &Launch) -> Result<Shell<'_>, Fault> {
+        let (out, out_end) = pipe()?;
+        let (err, err_end) = pipe()?;
+        let (streams, state) = self.shell_streams(launch, input(launch.stdin.as_deref())?, out_end, err_end)?;
+        Ok(Shell { process: self.hand_over_shell(launch, streams)?, out, err, state, waited: false })
+    }
+
+    /// Starts a shell with these streams.
+    fn hand_over_shell(&self, launch: &Launch, streams: Streams) -> Result<Process<'_>, Fault> {
+        let waiting = self.warden.open_program(Access::Execute)?;
         let mut unless_changed = Vec::new();
         if let Some(orders) = self.guard_orders() {
-            // What cannot be compared is no reason not to start.
-            unless_changed.extend(orders.stamps.iter().filter(|(_, _, stamp)| stamp.is_some()).cloned());
+            unless_changed = orders.known();
             // Before the program can end.
             wire::send(waiting.control.as_fd(), &ToKeeper::Compare(orders), &[]).map_err(|_| self.warden.fate(waiting.id))?;
         }
-        self.hand_over(
-            waiting,
-            ToLeader { argv, env, workdir: launch.workdir.clone(), found_at, unless_changed, ..ToLeader::default() },
-            streams,
-        )
+        self.hand_over(waiting, ToLeader { unless_changed, ..self.shell_program(launch.workdir.clone()) }, streams)
     }
 
     /// Starts a shell that outlives this call. Returns the wires to its leader and to its keeper: the end of the second is its end.
@@ -441,14 +467,6 @@ impl Session {
     pub(super) fn silent_streams(&self) -> Result<Streams, Fault> {
         let null = || open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(internal);
         Ok(Streams(vec![(null()?, 0), (null()?, 1), (null()?, 2)]))
-    }
-
-    /// Has the next command's process made and narrowed ahead of time.
-    fn open_spare(&self) {
-        let mut shell = self.shell.borrow_mut();
-        if shell.spare.is_none() {
-            shell.spare = self.warden.open_ahead(Access::Execute).ok();
-        }
     }
 
     /// A folder as the shell names it, relative to the base where it is beneath it.

@@ -53,10 +53,36 @@ builtin :
 "#,
 ];
 
+/// Where a bash that has been started ahead hears that it may go on.
+pub const GO_FD: i32 = 5;
+/// Go on as bash found everything.
+pub const GO_ON: u8 = b'n';
+/// Read the state first.
+pub const GO_READ: u8 = b's';
+
 /// What bash runs before the user's script. Where [`compose`] wrote nothing, nothing is read, and there is no descriptor 8.
 pub fn prelude(reads_state: bool) -> String {
     let [head, read, trap] = PRELUDE;
     [head, if reads_state { read } else { "" }, trap].concat()
+}
+
+/// What bash runs that has been started before there is a script: it waits for one byte on descriptor [`GO_FD`], [`GO_ON`] or, where
+/// [`compose`] wrote something by then, [`GO_READ`]. Without a byte it ends.
+pub fn waiting_prelude() -> String {
+    let [head, read, trap] = PRELUDE;
+    let go = format!(
+        r#"builtin read -r -N 1 -u {GO_FD} __bailiwick_go 2>&- || builtin exit 1
+exec {GO_FD}<&-
+SECONDS=0
+if [[ $__bailiwick_go == {} ]]; then
+{read}else
+exec 8<&-
+fi
+builtin unset -v __bailiwick_go
+"#,
+        char::from(GO_READ),
+    );
+    [head, &go, trap].concat()
 }
 
 /// What a shell left for the next one. All of it is written by the jail: hostile.
@@ -310,6 +336,28 @@ mod tests {
         }
     }
 
+    thread_local! {
+        /// Bash is started as one that waits.
+        static WAITED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// Nothing of what a script sees, leaves or prints depends on whether its shell was there before it.
+    #[test]
+    fn a_shell_that_waited_is_as_any_other() {
+        WAITED.set(true);
+        variables_functions_and_folder_last();
+        an_unset_variable_stays_unset_and_a_given_one_comes_back_as_it_was_left();
+        what_is_as_it_was_given_needs_no_words();
+        the_variables_of_one_call_do_not_last();
+        a_folder_that_is_gone_falls_back_and_says_so();
+        a_call_that_names_its_folder_starts_there();
+        the_script_sees_an_undisturbed_shell();
+        state_is_absent_where_the_shell_is_replaced_or_traps_exit();
+        let base = base();
+        let ran = bash(base.path(), &Begin::default(), "echo $SECONDS; { : <&5; } 2>/dev/null || echo closed");
+        assert_eq!(ran.out(), "0\nclosed\n");
+    }
+
     /// Runs bash as the warden does: script, prelude and state by descriptor.
     fn bash(base: &Path, begin: &Begin<'_>, script: &str) -> Ran {
         let dir = tempfile::tempdir().unwrap();
@@ -320,14 +368,17 @@ mod tests {
         };
         let script = file("script", script.as_bytes());
         let composed = compose(begin);
-        let prelude = file("prelude", prelude(!composed.is_empty()).as_bytes());
+        let waited = WAITED.get();
+        let prelude = file("prelude", if waited { waiting_prelude() } else { prelude(!composed.is_empty()) }.as_bytes());
         let before = file("before", &composed);
-        let take = if composed.is_empty() { "" } else { r#"8<"$3""# };
+        let take = if composed.is_empty() && !waited { "" } else { r#"8<"$3""# };
+        let go = file("go", &[if composed.is_empty() { GO_ON } else { GO_READ }]);
+        let wait = if waited { r#"5<"$5""# } else { "" };
         let after = file("after", b"");
         // A plain sh sets up the descriptors, as std cannot.
         let output = Command::new("/bin/sh")
-            .args(["-c", &format!(r#"exec /bin/bash /dev/fd/6 6<"$1" 7<"$2" {take} 9>>"$4""#), "sh"])
-            .args([&script, &prelude, &before, &after])
+            .args(["-c", &format!(r#"exec /bin/bash /dev/fd/6 6<"$1" 7<"$2" {take} 9>>"$4" {wait}"#), "sh"])
+            .args([&script, &prelude, &before, &after, &go])
             .current_dir(base)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -479,7 +530,7 @@ mod tests {
         let ran = bash(
             base.path(),
             &Begin::default(),
-            "echo \"$? $# ${BASH_ENV-unset}\"; (trap) | grep -c bailiwick; bash -c 'trap -p EXIT'; { : <&7; } 2>/dev/null || { : <&8; } 2>/dev/null || { : >&9; } 2>/dev/null || echo closed; set | grep -ci bailiwick",
+            "echo \"$? $# ${BASH_ENV-unset}\"; (trap) | grep -c bailiwick; bash -c 'trap -p EXIT'; { : <&7; } 2>/dev/null || { : <&8; } 2>/dev/null || { : >&9; } 2>/dev/null || { : <&5; } 2>/dev/null || echo closed; set | grep -ci bailiwick",
         );
         assert_eq!(ran.out(), "0 0 unset\n0\nclosed\n0\n");
         for (script, code, out, err) in [
