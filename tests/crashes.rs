@@ -47,9 +47,12 @@ pub(crate) fn jails(ws: &Path) -> Vec<u32> {
         }
         false
     };
+    let is_base = |path: std::path::PathBuf| fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (base.dev(), base.ino()));
     let works_here = |pid: u32| {
-        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(|meta| (meta.dev(), meta.ino()) == (base.dev(), base.ino())))
+        let proc = Path::new("/proc").join(pid.to_string());
+        let Ok(fds) = fs::read_dir(proc.join("fd")) else { return false };
+        // A shell that waits has it as its folder.
+        is_base(proc.join("cwd")) || fds.flatten().any(|fd| is_base(fd.path()))
     };
     let is_leaf = |pid: u32| parents.iter().all(|(_, parent)| *parent != pid);
     parents.iter().map(|(pid, _)| *pid).filter(|pid| is_leaf(*pid) && ours(*pid) && works_here(*pid)).collect()
@@ -323,7 +326,7 @@ fn who_was_ended_between_calls_costs_none() {
     };
     calls();
     for round in 0..3 {
-        // The jails that look and change, and the process that waits for the next command.
+        // The jails that look and change, and the shell that waits for the next command.
         let mut found = Vec::new();
         let all = crate::processes::within(Duration::from_secs(5), || {
             found = jails(&desk.space.ws());
