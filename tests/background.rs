@@ -88,3 +88,55 @@ fn one_call_is_a_session_and_says_so() {
     let called = Space::new().tool("process_start", json!({"command": "sleep 600"}));
     assert!(called.data()["warnings"].to_string().contains("one call long"), "{}", called.line);
 }
+
+/// The shell that waits for the next command has been started already. What runs in the background sees it where it sees processes at all, and
+/// can neither write into what it will run nor read what it was given.
+#[test]
+fn a_shell_that_waits_is_out_of_reach() {
+    if !has("bash") {
+        skip!("no bash");
+    }
+    // For some time, for each shell but those above: is it seen, can its script be written, can its environment be read?
+    let look = r#"
+for round in {1..60}; do
+  for p in /proc/[0-9]*; do
+    { cmdline=$(tr '\0' ' ' < $p/cmdline); } 2>/dev/null
+    case "$cmdline" in *fd/6*) ;; *) continue;; esac
+    [ $p = /proc/$$ ] || [ $p = /proc/$PPID ] && continue
+    echo seen
+    for fd in 5 6 8 9; do { echo 'touch written' >> $p/fd/$fd; } 2>/dev/null && echo "WRITTEN $fd"; done
+    { cat $p/environ > copy; } 2>/dev/null && echo READ
+  done
+  sleep 0.05
+done"#;
+    // Without us, whoever is the same user can do both.
+    let open = Space::new().file("decoy", "");
+    let mut decoy = std::process::Command::new("bash")
+        .args(["-c", "exec 6<>decoy; read -r # fd/6"])
+        .current_dir(open.ws())
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let once = look.replace("{1..60}", "{1..5}");
+    let said = std::process::Command::new("bash").args(["-c", &once]).current_dir(open.ws()).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    decoy.kill().unwrap();
+    decoy.wait().unwrap();
+    assert!(said.contains("WRITTEN 6") && said.contains("READ"), "{said}");
+
+    for without in [false, true] {
+        let space = Space::new();
+        session(&space, without, async |session| {
+            assert_eq!(call(session, "sandbox_bash", json!({"command": "true"})).await["data"]["exit_code"], 0);
+            call(session, "process_start", json!({"command": look})).await;
+            for _ in 0..10 {
+                tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+                let ran = call(session, "sandbox_bash", json!({"command": "ls"})).await;
+                assert!(!ran["data"]["stdout"].as_str().unwrap().contains("written"), "{ran}");
+            }
+            let heard = call(session, "process_output", json!({"id": "p1", "since": 0, "wait_ms": 5000})).await;
+            let said = heard["data"]["output"].as_str().unwrap();
+            assert!(said.contains("seen") && !said.contains("WRITTEN") && !said.contains("READ"), "{without}: {said}");
+        });
+    }
+}

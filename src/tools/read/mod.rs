@@ -220,7 +220,7 @@ fn read(mut source: Source, args: &Args, until: Instant) -> Result<Content, Faul
         return Err(Fault::new(FaultCode::InvalidArguments, "limit is at least 1"));
     }
     let mut head = vec![0; HEAD];
-    let length = stream::fill(&mut source.file, &mut head)?;
+    let length = stream::fill_beginning(&mut source.file, source.meta.len(), &mut head)?;
     head.truncate(length);
     if args.format == Format::Hex {
         return bytes::hex(source, args).map(|text| Content::Text(Box::new(text)));

@@ -387,6 +387,16 @@ impl Known {
     }
 }
 
+/// Reads the beginning of a file of this size. Returns how much was read; where that is the whole size, the end is not asked for once more.
+///
+/// # Errors
+/// `io_error`.
+pub(super) fn fill_beginning(file: &mut File, size: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+    let known = usize::try_from(size).unwrap_or(usize::MAX).min(buffer.len());
+    let filled = fill(file, &mut buffer[..known])?;
+    Ok(if filled == known && known > 0 { filled } else { filled + fill(file, &mut buffer[filled..])? })
+}
+
 /// Reads until the buffer is full, or to the end. Returns how much was read.
 ///
 /// # Errors
