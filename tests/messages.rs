@@ -24,7 +24,8 @@ fn mistakes_on_the_command_line_are_told_with_the_way_out() {
     fs::set_permissions(space.path("short"), fs::Permissions::from_mode(0o600)).unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let (no, short) = (file("no.toml"), file("short"));
+    fs::write(space.path("unknown.toml"), "name = \"u\"\ndescription = \"\"\nextends = \"build\"\ntools.deny = [\"raed\"]\n").unwrap();
+    let (no, short, unknown) = (file("no.toml"), file("short"), file("unknown.toml"));
     let run = |more: &[&str]| [&["run", "x", "-m", &script], more].concat().iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
     let verb = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
     /// The arguments, and words that the message holds.
@@ -53,6 +54,10 @@ fn mistakes_on_the_command_line_are_told_with_the_way_out() {
         (run(&["--policy", "biuld"]), &["no policy is called", "build"]),
         (run(&["--policy", &no]), &["no.toml, line 1", "policy show build --source"]),
         (run(&["--verify", " "]), &["--verify", "cargo test"]),
+        (run(&["--verify", "true", "--policy", "edit"]), &["--verify runs a command", "edit permits none", "--policy build"]),
+        (run(&["--policy", &unknown]), &["tools.deny: raed", "did you mean read?"]),
+        (verb(&["tool", "ls", "--policy", &unknown]), &["tools.deny: raed", "did you mean read?"]),
+        (verb(&["mcp", "--policy", &unknown]), &["tools.deny: raed", "did you mean read?"]),
         (verb(&["run", "x", "-m", "gpt-5"]), &["no such provider", "openai:NAME"]),
         (verb(&["run", "x", "-m", "openai:"]), &["no model", "openai:NAME"]),
         (verb(&["run", "x", "-m", "script:/nx"]), &["/nx", "one reply a line"]),
@@ -188,4 +193,98 @@ fn apply_says_what_it_did_and_an_unreadable_file_is_noted_once() {
     assert!(output.status.success());
     let output = place.space.run(["apply", "-R", &out]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("taken back: 2 files changed in "));
+}
+
+/// A page takes no place but that of a page: what a link names keeps its place, and the link stays one.
+#[test]
+fn a_report_replaces_no_link_and_nothing_else() {
+    let place = Place::new(&[("a", "one\n")]);
+    let script = place.script(&[json!({"text": "Done."})]);
+    let space = &place.space;
+    let out = space.path("run");
+    assert_eq!(space.run(["run", "x", "-m", &script, "--out", out.to_str().unwrap()]).status.code(), Some(0));
+    let report = |name: &str| space.run(["report", out.to_str().unwrap(), "-o", space.path(name).to_str().unwrap()]);
+    fs::write(space.path("empty"), "").unwrap();
+    fs::write(space.path("text"), "mine\n").unwrap();
+    for (link, to) in [("to-empty", "empty"), ("to-nothing", "nothing"), ("to-null", "/dev/null"), ("to-text", "text")] {
+        std::os::unix::fs::symlink(to, space.path(link)).unwrap();
+    }
+    assert_eq!(report("to-empty").status.code(), Some(0));
+    assert!(fs::read_to_string(space.path("empty")).unwrap().contains("<title>"));
+    for (link, says) in [("to-nothing", "link to what is no file"), ("to-null", "no regular file"), ("to-text", "no report")] {
+        let output = report(link);
+        assert!(output.status.code() == Some(2) && said(&output).contains(says), "{link}: {}", said(&output));
+    }
+    for link in ["to-empty", "to-nothing", "to-null", "to-text"] {
+        assert!(space.path(link).symlink_metadata().unwrap().is_symlink(), "{link}");
+    }
+    assert!(!space.path("nothing").exists() && fs::read_to_string(space.path("text")).unwrap() == "mine\n");
+    let output = report("text/x");
+    assert!(output.status.code() == Some(2) && said(&output).contains("Not a directory"), "{}", said(&output));
+}
+
+/// Where there is no home folder, what a run leaves lies among everybody's, in a folder that is this user's alone or nowhere.
+#[test]
+fn nobody_else_prepares_the_place_of_what_a_run_leaves() {
+    let place = Place::new(&[("a", "one\n")]);
+    let script = place.script(&[json!({"text": "Done."})]);
+    let space = &place.space;
+    let shared = space.path("shared");
+    let own = shared.join(format!("bailiwick-{}", nix::unistd::geteuid()));
+    let run = || space.command(["run", "x", "-m", &script]).env_remove("HOME").env("TMPDIR", &shared).output().unwrap();
+    let there = fs::read_dir(space.outside()).unwrap().count();
+    for how in ["a link", "open to all", "a file"] {
+        fs::create_dir(&shared).unwrap();
+        match how {
+            "a link" => std::os::unix::fs::symlink(space.outside(), &own).unwrap(),
+            "a file" => fs::write(&own, "").unwrap(),
+            _ => {
+                fs::create_dir(&own).unwrap();
+                fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+            }
+        }
+        let output = run();
+        assert!(output.status.code() == Some(1) && said(&output).contains("--out DIR"), "{how}: {}", said(&output));
+        assert_eq!(fs::read_dir(space.outside()).unwrap().count(), there, "{how}");
+        fs::remove_dir_all(&shared).unwrap();
+    }
+    fs::create_dir(&shared).unwrap();
+    let output = run();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o7777, 0o700);
+    assert_eq!(fs::read_dir(own.join("runs")).unwrap().count(), 1);
+}
+
+/// What cannot be printed is a failure of every verb; that the reader went away is none.
+#[test]
+fn a_full_place_behind_standard_output_is_said() {
+    let place = Place::new(&[("a", "one\n")]);
+    let edit = json!({"calls": [{"name": "write", "arguments": {"path": "b", "content": "two\n"}}]});
+    let script = place.script(&[edit, json!({"text": "Done."})]);
+    let space = &place.space;
+    let verbs: [&[&str]; 6] =
+        [&["run", "x", "-m", &script], &["run", "x", "--json", "-m", &script], &["--help"], &["--version"], &["tool", "ls"], &["tools"]];
+    for args in verbs {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = space.command(args).stdout(full).output().unwrap();
+        assert!(output.status.code() == Some(1) && said(&output).contains("No space left"), "{args:?}: {}", said(&output));
+        let _ = fs::remove_file(space.ws().join("b"));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = space.command(args).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+        let _ = fs::remove_file(space.ws().join("b"));
+    }
+}
+
+#[test]
+fn exec_tells_a_flag_from_a_program() {
+    let space = Space::new();
+    for (args, says) in [(["exec", "--polcy", "ci", "true"], "did you mean --policy?"), (["exec", "--zzz=1", "x", "true"], "--help")] {
+        let output = space.run(args);
+        assert!(output.status.code() == Some(125) && said(&output).contains(says), "{args:?}: {}", said(&output));
+    }
+    // After -- it is a program.
+    let output = space.run(["exec", "--", "--polcy"]);
+    assert_eq!(output.status.code(), Some(127), "{}", said(&output));
 }

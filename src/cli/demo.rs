@@ -121,7 +121,7 @@ impl Demo {
             && !common.json
         {
             say!("\nThe patch:");
-            let _ = std::io::stdout().write_all(&patch.text);
+            super::told(std::io::stdout().write_all(&patch.text).and_then(|()| std::io::stdout().flush()));
         }
         say!("\nJudged from outside:");
         for (what, holds) in refused {

@@ -140,10 +140,10 @@ pub(super) fn bytes_of_regular(file: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The signals by which a person or the system ends a run: SIGINT, SIGTERM, SIGHUP.
+/// The signals by which a person or the system ends a run: SIGINT, SIGTERM, SIGHUP, SIGQUIT.
 #[derive(Debug)]
 pub(super) struct Signals {
-    each: [(Signal, u8); 3],
+    each: [(Signal, u8); 4],
 }
 
 impl Signals {
@@ -153,7 +153,9 @@ impl Signals {
     /// `internal`.
     pub(super) fn take() -> Result<Self, Fault> {
         let one = |kind| signal(kind).map_err(|error| Fault::new(FaultCode::Internal, format!("signals cannot be heard: {error}")));
-        Ok(Self { each: [(one(SignalKind::interrupt())?, 2), (one(SignalKind::terminate())?, 15), (one(SignalKind::hangup())?, 1)] })
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+        let [interrupt, terminate, hangup, quit] = kinds.map(one);
+        Ok(Self { each: [(interrupt?, 2), (terminate?, 15), (hangup?, 1), (quit?, 3)] })
     }
 
     /// Comes with the next signal's number.

@@ -37,6 +37,17 @@ impl Exec {
     }
 
     fn try_run(self, common: &Common) -> Result<i32, Fault> {
+        let first = self.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        let typed = first.split('=').next().unwrap_or_default();
+        if typed.starts_with("--") && std::env::args_os().all(|arg| arg != "--") {
+            let flags = super::flags();
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            let fault = Fault::new(FaultCode::InvalidArguments, format!("exec has no flag {typed}"));
+            return Err(match crate::tools::args::nearest(typed, &flags) {
+                Some(near) => fault.hint(format!("did you mean {near}? a program of this name comes after --")),
+                None => fault.hint("`bailiwick exec --help` lists the flags; a program of this name comes after --"),
+            });
+        }
         let mut setup = setup::Setup::for_program(common)?;
         if setup.charter().execute.is_none() {
             return Err(Fault::new(FaultCode::ToolDenied, format!("the policy {} permits no programs", setup.charter().policy))

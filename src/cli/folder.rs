@@ -12,6 +12,7 @@ use crate::agent::transcript::{Event, Transcript, What, load};
 use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// The folder, and how far the run has come with it.
@@ -48,7 +49,7 @@ impl RunFolder {
         let made = named.is_none_or(|folder| folder.symlink_metadata().is_err());
         let path = match named {
             Some(folder) => outside(folder, base)?,
-            None => outside(&state_folder().join(format!("{}-{}", now_ms(), random_word()?)), base)?,
+            None => outside(&state_folder()?.join(format!("{}-{}", now_ms(), random_word()?)), base)?,
         };
         let run_id = format!("run-{}", random_word()?);
         let transcript =
@@ -342,14 +343,37 @@ fn place_of(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(real)
 }
 
-fn state_folder() -> PathBuf {
+/// Where runs leave what they leave.
+///
+/// # Errors
+/// `io_error`: the folder among everybody's is somebody else's.
+fn state_folder() -> Result<PathBuf, Fault> {
     let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    var("XDG_STATE_HOME")
-        .or_else(|| var("HOME").map(|home| home.join(".local/state")))
-        .map(|state| state.join("bailiwick"))
-        // One of everybody's: each user has a folder there.
-        .unwrap_or_else(|| std::env::temp_dir().join(format!("bailiwick-{}", nix::unistd::geteuid())))
-        .join("runs")
+    let own = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+    let folder = match own {
+        Some(state) => state.join("bailiwick"),
+        None => among_all(&std::env::temp_dir())?,
+    };
+    Ok(folder.join("runs"))
+}
+
+/// The user's folder in one that is everybody's. Somebody else may have made it before, to change what is put there.
+fn among_all(parent: &Path) -> Result<PathBuf, Fault> {
+    let user = nix::unistd::geteuid();
+    let folder = parent.join(format!("bailiwick-{user}"));
+    let refused = |why: &str| {
+        Fault::new(FaultCode::IoError, format!("the folder for what the run leaves, {}: {why}", folder.display()))
+            .hint("HOME or XDG_STATE_HOME names a folder of one's own; --out DIR names one for this run")
+    };
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(refused(&error.to_string())),
+        _ => {}
+    }
+    let meta = folder.symlink_metadata().map_err(|error| refused(&error.to_string()))?;
+    if !meta.is_dir() || meta.uid() != user.as_raw() || meta.mode() & 0o022 != 0 {
+        return Err(refused("it is not a folder that is this user's alone"));
+    }
+    Ok(folder)
 }
 
 fn now_ms() -> u128 {

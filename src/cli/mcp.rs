@@ -72,6 +72,7 @@ impl Mcp {
             gate.check(listener.local_addr().map_err(broken)?)?;
         }
         let setup = setup::Setup::new(common)?;
+        super::policy::tools_are_known(setup.charter(), registry)?;
         // A task of a local runtime is woken by its own thread without a system call; the future that the runtime stands on is not.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).map_err(broken)?;
         let serve = serve(setup, registry, listener, gate);

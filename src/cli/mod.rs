@@ -150,8 +150,15 @@ pub fn main(registry: Registry) -> i32 {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { usage_code(&args) } else { 0 };
+            told(error.print());
+            return match UNWRITTEN.get() {
+                Some(why) if !error.use_stderr() => {
+                    say!("bailiwick: standard output: {why}");
+                    i32::from(ExitCode::Failed.code())
+                }
+                _ if error.use_stderr() => usage_code(&args),
+                _ => 0,
+            };
         }
     };
     let common = &cli.common;
@@ -198,6 +205,19 @@ static UNWRITTEN: OnceLock<String> = OnceLock::new();
 pub(crate) fn unwritten(error: &std::io::Error) {
     if error.kind() != std::io::ErrorKind::BrokenPipe {
         let _ = UNWRITTEN.set(error.to_string());
+    }
+}
+
+/// The long flags that all verbs take.
+fn flags() -> Vec<String> {
+    let command = Cli::command();
+    command.get_arguments().filter_map(|arg| arg.get_long()).map(|long| format!("--{long}")).collect()
+}
+
+/// Notes it where printing failed.
+pub(crate) fn told(printed: std::io::Result<()>) {
+    if let Err(error) = printed {
+        unwritten(&error);
     }
 }
 

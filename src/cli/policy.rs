@@ -2,7 +2,7 @@
 
 use super::{Common, Registry, say_fault, setup};
 use crate::agent::prompt::categories;
-use crate::envelope::Fault;
+use crate::envelope::{Fault, FaultCode};
 use crate::exit_code::ExitCode;
 use crate::policy::{Charter, explain, lint, shelf};
 use crate::tools::args::nearest;
@@ -126,6 +126,17 @@ fn unknown_tools(charter: &Charter, registry: Registry) -> Vec<lint::Finding> {
         found.push(lint::Finding { weight: lint::Weight::Error, kind: "tool", what: format!("{list}: {name}"), says });
     }
     found
+}
+
+/// A policy that names a tool that there is not does not start a session: what it was to switch off would be on.
+///
+/// # Errors
+/// `invalid_policy`.
+pub(super) fn tools_are_known(charter: &Charter, registry: Registry) -> Result<(), Fault> {
+    match unknown_tools(charter, registry).into_iter().next() {
+        Some(lint::Finding { what, says, .. }) => Err(Fault::new(FaultCode::InvalidPolicy, format!("{what}: {says}"))),
+        None => Ok(()),
+    }
 }
 
 fn weight(weight: lint::Weight) -> &'static str {

@@ -138,7 +138,7 @@ async fn play(session: &Session, calls: &[(Call, Envelope)], there: &str, machin
         different += usize::from(!same);
         if machine {
             let line = json!({"id": call.id, "tool": call.tool, "same": same, "recorded": before, "replayed": now});
-            let _ = writeln!(std::io::stdout(), "{line}");
+            super::told(writeln!(std::io::stdout(), "{line}"));
         } else {
             let _ = writeln!(anstream::stderr(), "  {} {}", if same { "✓" } else { "✗" }, super::show::seen(&super::show::shown(call)));
             if !same {

@@ -43,13 +43,15 @@ impl Report {
             return Ok(print_bytes(page.as_bytes()));
         }
         let begins = page.find("<title>").unwrap_or(page.len());
-        if !may_be_replaced(&output, &page.as_bytes()[..begins]) {
-            return Err(Fault::new(FaultCode::InvalidArguments, format!("{}: this is there, and is no report", output.display()))
-                .hint("--output FILE names another place; --output - prints it"));
-        }
+        let refused = |why: &str| {
+            Fault::new(FaultCode::InvalidArguments, format!("{}: {why}", output.display()))
+                .hint("--output FILE names another place; --output - prints it")
+        };
+        let output = place_of(&output).map_err(|why| refused(&why))?;
+        may_be_replaced(&output, &page.as_bytes()[..begins]).map_err(|why| refused(&why))?;
         // It says what the transcript says, and is for its owner's eyes too.
         replace(&output, page.as_bytes()).map_err(|error| {
-            let why = if output.is_dir() { "this is a folder".into() } else { error.kind().to_string() };
+            let why = if output.is_dir() { "this is a folder".into() } else { error.to_string() };
             Fault::new(FaultCode::IoError, format!("{}: the page cannot be written: {why}", output.display()))
                 .hint("--output FILE names another place, in a folder that exists; --output - prints it")
         })?;
@@ -58,13 +60,30 @@ impl Report {
     }
 }
 
-/// Whether nothing would be lost: nothing is there, or what begins as a report does.
-fn may_be_replaced(output: &Path, begins: &[u8]) -> bool {
+/// The place itself: what a link names keeps its place, and the link stays one.
+fn place_of(output: &Path) -> Result<PathBuf, String> {
+    match output.symlink_metadata() {
+        Ok(meta) if meta.is_symlink() => output.canonicalize().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => "this is a link to what is no file".into(),
+            _ => error.to_string(),
+        }),
+        _ => Ok(output.to_path_buf()),
+    }
+}
+
+/// Nothing would be lost: nothing is there, or what begins as a report does.
+fn may_be_replaced(output: &Path, begins: &[u8]) -> Result<(), String> {
     let mut there = Vec::new();
     match std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(output) {
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound || output.is_dir(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound || output.is_dir() => Ok(()),
+        Err(error) => Err(error.to_string()),
         // A pipe's place is no page's.
-        Ok(file) if !file.metadata().is_ok_and(|meta| meta.is_file() || meta.is_dir()) => false,
-        Ok(file) => file.take(begins.len() as u64).read_to_end(&mut there).is_ok() && (there.is_empty() || there == begins),
+        Ok(file) if !file.metadata().is_ok_and(|meta| meta.is_file() || meta.is_dir()) => Err("this is no regular file".into()),
+        Ok(file) => match file.take(begins.len() as u64).read_to_end(&mut there) {
+            Ok(_) if there.is_empty() || there == begins => Ok(()),
+            Err(error) if !output.is_dir() => Err(error.to_string()),
+            _ if output.is_dir() => Ok(()),
+            _ => Err("this is there, and is no report".into()),
+        },
     }
 }

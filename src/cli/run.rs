@@ -9,7 +9,7 @@ use super::model::ModelFlags;
 use super::numbers::{dollars, whole};
 use super::show::{Console, Detail, clean, harmless, on_ci, on_github, seen};
 use super::trust::Trust;
-use super::{Common, Registry, salvage, say_fault, setup};
+use super::{Common, Registry, salvage, say_fault, setup, told};
 use crate::agent::act::Deadlines;
 use crate::agent::attach::Attachment;
 use crate::agent::budget::{Limits, Price};
@@ -199,6 +199,12 @@ impl Run {
             asked.workspace = Some(copy.path().to_path_buf());
         }
         let setup = setup::Setup::of(&asked)?;
+        super::policy::tools_are_known(setup.charter(), registry)?;
+        let offers_commands = crate::session::offered(registry, setup.charter()).iter().any(|tool| tool.name() == "sandbox_bash");
+        if self.verify.is_some() && !offers_commands {
+            let fault = wrong(&format!("--verify runs a command, and the policy {} permits none", setup.charter().policy));
+            return Err(fault.hint("--policy build does; without --verify the run ends when the model says so").into());
+        }
         let mut options = SessionOptions { allow: self.allow, deny: self.deny, ..SessionOptions::default() };
         options.on.extend((!attachments.is_empty()).then_some(Switch::Attachment));
         if setup.details().trust() != crate::policy::file::Trust::Fork {
@@ -458,8 +464,7 @@ fn print_patch(text: &[u8]) {
     let regular = nix::sys::stat::fstat(out.as_fd()).is_ok_and(|meta| meta.st_mode & libc::S_IFMT == libc::S_IFREG);
     if out.is_terminal() {
         // What a file holds may be a command to the terminal.
-        let _ = out.write_all(clean(&String::from_utf8_lossy(text)).as_bytes());
-        return;
+        return told(out.write_all(clean(&String::from_utf8_lossy(text)).as_bytes()));
     }
     if on_ci() && !on_github() && !regular {
         let shown = String::from_utf8_lossy(text);
@@ -469,10 +474,9 @@ fn print_patch(text: &[u8]) {
         }
     }
     let word = if on_github() && !regular && !text.is_empty() { random_word().ok() } else { None };
-    let _ = word.iter().try_for_each(|word| writeln!(out, "::stop-commands::{word}"));
-    let _ = out.write_all(text);
-    let _ = word.iter().try_for_each(|word| writeln!(out, "::{word}::"));
-    let _ = out.flush();
+    told(word.iter().try_for_each(|word| writeln!(out, "::stop-commands::{word}")));
+    told(out.write_all(text));
+    told(word.iter().try_for_each(|word| writeln!(out, "::{word}::")).and_then(|()| out.flush()));
 }
 
 /// Bytes of conversation above which old results are left out: three a token leave room for the reply and the tools.

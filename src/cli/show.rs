@@ -155,7 +155,7 @@ impl Observer for Console {
         if self.json {
             // A reader that went away is no reason to stop the work. What GitHub would take for a command is written otherwise.
             if let Ok(line) = serde_json::to_string(event) {
-                let _ = writeln!(std::io::stdout(), "{}", quiet_json(&line));
+                super::told(writeln!(std::io::stdout(), "{}", quiet_json(&line)));
             }
         }
         if self.detail != Detail::Quiet {

@@ -50,6 +50,8 @@ impl Tool {
         };
         match written.and_then(|()| out.flush()) {
             Ok(()) => code,
+            // That the reader went away is no fault.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => code,
             Err(error) => {
                 say!("bailiwick: standard output: {error}");
                 ExitCode::Failed
@@ -61,6 +63,7 @@ impl Tool {
     fn answer(&self, common: &Common, registry: Registry) -> Result<(Answer, Option<u8>), Fault> {
         let args = self.read_args()?;
         let setup = setup::Setup::new(common)?;
+        super::policy::tools_are_known(setup.charter(), registry)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -160,8 +160,15 @@ pub(crate) fn write_inner(text: &str, out: &mut Vec<u8>) {
 
 /// Where from `at` on the next quote, backslash or control character is; the length where there is none.
 fn special(bytes: &[u8], mut at: usize) -> usize {
-    const LOW: u64 = u64::MAX / 255;
-    const HIGH: u64 = LOW << 7;
+    // Where one is, the next is often near: word by word first, and then by many bytes at once.
+    let near = at + 32;
+    while at < near {
+        let Some((word, _)) = bytes.get(at..).and_then(|rest| rest.split_first_chunk::<8>()) else { break };
+        match special_of(*word) {
+            Some(place) => return at + place,
+            None => at += 8,
+        }
+    }
     while let Some((chunk, _)) = bytes.get(at..).and_then(|rest| rest.split_first_chunk::<32>()) {
         // One comparison of many bytes each, which is what compilers make of this.
         if chunk.iter().fold(false, |found, byte| found | (*byte == b'"') | (*byte == b'\\') | (*byte < b' ')) {
@@ -170,17 +177,24 @@ fn special(bytes: &[u8], mut at: usize) -> usize {
         at += 32;
     }
     while let Some((word, _)) = bytes.get(at..).and_then(|rest| rest.split_first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*word);
-        // The high bit of each byte that is zero; a byte above one that is may be marked too, the lowest mark is always right.
-        let zero = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
-        let control = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
-        let found = zero(word ^ (LOW * u64::from(b'"'))) | zero(word ^ (LOW * u64::from(b'\\'))) | control;
-        if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
+        match special_of(*word) {
+            Some(place) => return at + place,
+            None => at += 8,
         }
-        at += 8;
     }
     at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..=31)).count()
+}
+
+/// The place of the first such byte of a few.
+fn special_of(word: [u8; 8]) -> Option<usize> {
+    const LOW: u64 = u64::MAX / 255;
+    const HIGH: u64 = LOW << 7;
+    let word = u64::from_le_bytes(word);
+    // The high bit of each byte that is zero; a byte above one that is may be marked too, the lowest mark is always right.
+    let zero = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
+    let control = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
+    let found = zero(word ^ (LOW * u64::from(b'"'))) | zero(word ^ (LOW * u64::from(b'\\'))) | control;
+    (found != 0).then(|| (found.trailing_zeros() / 8) as usize)
 }
 
 #[cfg(test)]

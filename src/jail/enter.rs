@@ -18,7 +18,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, execve, fchdir, getppid, setsid};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::BufReader;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,12 +44,15 @@ pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool],
     while let Ok(Some(frame)) = wire::read_frame(&mut wire) {
         let Ok(call) = wire::parse::<ToJail>(&frame) else { break };
         let reply = answer(&confined, registry, &base, &memory, spool.as_ref(), call);
-        let frame = reply.frame().or_else(|_| {
-            let fault = Fault::new(FaultCode::ReplyTooLarge, "the answer is larger than the wire takes")
-                .hint("ask for less: limit, offset, max_per_file");
-            FromJail { answer: Answer::failed(fault), seen: reply.seen }.frame()
-        });
-        if frame.and_then(|frame| wire.get_mut().write_all(&frame)).is_err() {
+        let written = match reply.write(wire.get_mut()) {
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                let fault = Fault::new(FaultCode::ReplyTooLarge, "the answer is larger than the wire takes")
+                    .hint("ask for less: limit, offset, max_per_file");
+                FromJail { answer: Answer::failed(fault), seen: reply.seen }.write(wire.get_mut())
+            }
+            other => other,
+        };
+        if written.is_err() {
             break;
         }
     }

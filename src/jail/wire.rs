@@ -23,7 +23,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -124,11 +124,11 @@ struct Head<'a> {
 }
 
 impl FromJail {
-    /// A frame for a stream: its length, the length of all but the facts, that, and the facts.
+    /// Writes a frame to a stream: its length, the length of all but the facts, that, and the facts.
     ///
     /// # Errors
-    /// `InvalidData` above [`MOST`].
-    pub fn frame(&self) -> io::Result<Vec<u8>> {
+    /// `InvalidData` above [`MOST`], before anything is written; the kernel's own.
+    pub fn write(&self, stream: &mut impl Write) -> io::Result<()> {
         let Answer { envelope, text } = &self.answer;
         let facts = envelope.facts();
         let head = Head {
@@ -137,19 +137,29 @@ impl FromJail {
             text: Cow::Borrowed(text),
             seen: Cow::Borrowed(&self.seen),
         };
-        let mut out = Vec::with_capacity(facts.len() + text.len() + text.len() / 8 + 512);
+        let mut out = Vec::with_capacity(text.len() + text.len() / 8 + 512);
         out.resize(8, 0);
         serde_json::to_writer(&mut out, &head).map_err(invalid)?;
         let head = out.len() - 8;
-        out.extend_from_slice(facts.as_bytes());
-        let length = out.len() - 4;
+        let length = out.len() - 4 + facts.len();
         if length > MOST {
             return Err(too_large());
         }
         let number = |length: usize| u32::try_from(length).map(u32::to_le_bytes).map_err(invalid);
         out[..4].copy_from_slice(&number(length)?);
         out[4..8].copy_from_slice(&number(head)?);
-        Ok(out)
+        // Together, so that who waits for it wakes once; the facts are not copied for that.
+        let mut parts = [IoSlice::new(&out), IoSlice::new(facts.as_bytes())];
+        let mut parts = &mut parts[..];
+        while !parts.is_empty() {
+            match stream.write_vectored(parts) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => IoSlice::advance_slices(&mut parts, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Reads what a frame holds: the facts stay text, and are checked to be one line that can be read.

@@ -65,7 +65,7 @@ fn a_signal_at_any_moment_leaves_everything_whole_and_no_process() {
 
 #[test]
 fn two_signals_at_once_are_one_and_a_hang_up_is_one_too() {
-    for (signals, exit) in [(vec![Signal::SIGHUP], 129), (vec![Signal::SIGINT, Signal::SIGTERM], 130)] {
+    for (signals, exit) in [(vec![Signal::SIGHUP], 129), (vec![Signal::SIGQUIT], 131), (vec![Signal::SIGINT, Signal::SIGTERM], 130)] {
         let place = Place::new(&[("a", "one\n")]);
         let word = format!("{}7", std::process::id());
         let child = started(&place, &word, Duration::ZERO);

@@ -149,7 +149,7 @@ pub(super) fn scan(
 }
 
 /// Memory that is kept from call to call: what is taken anew has to be cleared.
-struct Kept(Vec<u8>);
+pub(super) struct Kept(Vec<u8>);
 
 thread_local! {
     static KEPT: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
