@@ -54,7 +54,16 @@ impl Mcp {
     /// 0 the peer has gone or we were told to stop, 1 it failed, 2 usage, 3 cannot confine.
     pub(super) fn run(self, common: &Common, registry: Registry) -> ExitCode {
         if let Some(client) = self.print_config {
-            return client_setup::print(client, common);
+            // A line that cannot work is no line.
+            let checked =
+                setup::Setup::resolved(&common.asked()).and_then(|setup| super::policy::tools_are_known(setup.charter(), registry));
+            return match checked {
+                Ok(()) => client_setup::print(client, common),
+                Err(fault) => {
+                    say_fault(&fault);
+                    ExitCode::of(&fault)
+                }
+            };
         }
         match self.serve(common, registry) {
             Ok(()) => ExitCode::Done,

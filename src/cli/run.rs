@@ -177,7 +177,7 @@ impl Run {
             }
         }
         // What killed runs left is made good first: also what this one may go on with.
-        salvage::salvage(engine, registry, &original)?;
+        salvage::salvage(engine, registry, &original, folder.path())?;
         let chosen = self.model.choose(folder.model_before(), engine)?;
         secrets.extend(chosen.secrets);
         folder.works_with(chosen.provider.name());

@@ -31,13 +31,13 @@ pub(super) fn record_in(session_dir: &Path) -> PathBuf {
     session_dir.join(RECORD)
 }
 
-/// Makes good what killed runs left. What cannot be made good is said, and is no reason not to start.
+/// Makes good what killed runs left. `own`: the folder for what this run leaves. What cannot be made good is said, and is no reason not to start.
 ///
 /// # Errors
 /// The signal that came meanwhile; what was not made good by then is at the next start.
-pub(super) fn salvage(engine: &mut Engine, registry: Registry, here: &Setup) -> Result<(), Outcome> {
+pub(super) fn salvage(engine: &mut Engine, registry: Registry, here: &Setup, own: &Path) -> Result<(), Outcome> {
     for dead in dead_runs(here.charter(), here.here().uid) {
-        match one(engine, registry, &dead) {
+        match one(engine, registry, &dead, own) {
             Ok(Some(out)) => say!("bailiwick: a run that was killed has its patch now: {}", seen(&out.display().to_string())),
             Ok(None) => {}
             Err(Outcome::Failed(fault)) => {
@@ -52,7 +52,7 @@ pub(super) fn salvage(engine: &mut Engine, registry: Registry, here: &Setup) -> 
     Ok(())
 }
 
-fn one(engine: &mut Engine, registry: Registry, dead: &Dead) -> Result<Option<PathBuf>, Outcome> {
+fn one(engine: &mut Engine, registry: Registry, dead: &Dead, own: &Path) -> Result<Option<PathBuf>, Outcome> {
     let broken = |what: &Path, error: std::io::Error| Fault::new(FaultCode::IoError, format!("{}: {error}", what.display()));
     let file = record_in(&dead.folder);
     let mut text = Vec::new();
@@ -68,7 +68,10 @@ fn one(engine: &mut Engine, registry: Registry, dead: &Dead) -> Result<Option<Pa
     }
     opened.take(MOST).read_to_end(&mut text).map_err(|error| broken(&file, error))?;
     let record: Record = serde_json::from_slice(&text).map_err(|error| broken(&file, error.into()))?;
-    if !record.out.is_dir() || !record.base.is_dir() {
+    let transcript_file = record.out.join("transcript.jsonl");
+    // It was killed before it had begun.
+    let nothing = transcript_file.metadata().is_ok_and(|meta| meta.len() == 0);
+    if !record.out.is_dir() || !record.base.is_dir() || nothing || is_gone(&record.out, &transcript_file, dead, own) {
         // The person has thrown the run, or the workspace, away.
         return Ok(None);
     }
@@ -77,7 +80,6 @@ fn one(engine: &mut Engine, registry: Registry, dead: &Dead) -> Result<Option<Pa
         // It had ended, and was killed while it tidied up.
         return Ok(None);
     }
-    let transcript_file = record.out.join("transcript.jsonl");
     let (mut transcript, _) = Transcript::resume(&transcript_file, Mask::default())?;
     let changes = |name: &str| tools::find(registry, name).is_some_and(|tool| tool.access() == Access::Change);
     let touched: Vec<String> = touched(transcript.events(), changes).into_iter().collect();
@@ -103,6 +105,13 @@ fn one(engine: &mut Engine, registry: Registry, dead: &Dead) -> Result<Option<Pa
         let _ = remove_tree(&record.base);
     }
     Ok(result.patch.map(|_| record.out))
+}
+
+/// Whether what lies there is not that run's any more: this run, or a later one, has its transcript there.
+fn is_gone(out: &Path, transcript: &Path, dead: &Dead, own: &Path) -> bool {
+    let made = |path: &Path| path.metadata().and_then(|meta| meta.created()).ok();
+    let later = || made(transcript).zip(made(&record_in(&dead.folder))).is_some_and(|(transcript, record)| transcript > record);
+    out == own && later() || !transcript.exists()
 }
 
 /// The patch, by a session of its own on the workspace of that run.

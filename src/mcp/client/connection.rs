@@ -310,13 +310,18 @@ fn stamps(tools: &[Tool]) -> BTreeMap<String, String> {
 
 /// Why a beginning failed: the deepest reason that there is.
 fn says(error: &ClientInitializeError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let (before, first): (&str, &dyn std::error::Error) = match error {
+        // The library's own words name its types.
+        ClientInitializeError::TransportError { error, .. } => ("it cannot be reached: ", error.error.as_ref()),
+        other => ("", other),
+    };
+    let mut text = first.to_string();
+    let mut source = first.source();
     while let Some(deeper) = source {
         text = deeper.to_string();
         source = deeper.source();
     }
-    short(&text)
+    format!("{before}{}", short(&text))
 }
 
 /// A server's or a library's words on one line. They may quote an address, which may hold a key: of one, only what stands before its query,
