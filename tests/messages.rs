@@ -83,6 +83,10 @@ fn mistakes_on_the_command_line_are_told_with_the_way_out() {
         (verb(&["report", &no]), &["no event of a run", "folder of a run"]),
         (verb(&["tools", "--format", "xml"]), &["text, openai, anthropic, mcp"]),
         (verb(&["rum"]), &["similar", "run"]),
+        (verb(&["policy", "explain", "example.com:99999"]), &["no host and port", "65535"]),
+        (verb(&["policy", "explain", "http://"]), &["no host and port"]),
+        (verb(&["policy", "show", "."]), &["this is a folder"]),
+        (verb(&["mcp", "--print-config", "codex", "--policy", "nope"]), &["no policy is called", "build"]),
     ];
     for (args, words) in rows {
         let output = space.command(&args).output().unwrap();

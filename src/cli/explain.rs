@@ -97,6 +97,23 @@ struct Peer {
 }
 
 impl Peer {
+    /// As [`Peer::read`].
+    ///
+    /// # Errors
+    /// `invalid_arguments` for what can be nothing but a host, and names none or no port.
+    fn asked(subject: &OsStr, base: &Path) -> Result<Option<Self>, Fault> {
+        let peer = Self::read(subject, base);
+        let text = subject.to_str().unwrap_or_default();
+        let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let there = text.contains('/') || base.join(text).symlink_metadata().is_ok();
+        let is_host = text.contains("://") || !there && text.rsplit_once(':').is_some_and(|(_, port)| is_port(port));
+        if peer.is_none() && is_host {
+            return Err(Fault::new(FaultCode::InvalidArguments, format!("{text}: this names no host and port"))
+                .hint("HOST:PORT, with a port from 0 to 65535, or http(s)://HOST; for a file of this name write ./NAME"));
+        }
+        Ok(peer)
+    }
+
     /// `scheme://host[:port]/…`, or `host:port` where no such path is there.
     fn read(subject: &OsStr, base: &Path) -> Option<Self> {
         let text = subject.to_str()?;
@@ -132,7 +149,7 @@ impl Explain {
         };
         let walls = Walls::of(setup.charter(), mounts);
         let mut lines = match &self.subject {
-            Some(subject) => match Peer::read(subject, &setup.charter().base) {
+            Some(subject) => match Peer::asked(subject, &setup.charter().base)? {
                 Some(peer) => vec![question.peer(&peer, walls)],
                 None => vec![question.path(Path::new(subject), self.op, self.to.as_deref(), walls)?],
             },

@@ -137,7 +137,6 @@ enum Verb {
         shell: clap_complete::Shell,
     },
     /// Print the manual page, for `man -l -`
-    #[command(hide = true)]
     Man,
 }
 

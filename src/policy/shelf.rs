@@ -90,6 +90,7 @@ fn text(name: &str, what: &str, shelf: &[(&str, &str)]) -> Result<String, Fault>
     if !name.contains('/') && !name.ends_with(".toml") {
         let hint = match name {
             "" => format!("name one, or the path of a {what} file"),
+            _ if Path::new(name).is_dir() => format!("this is a folder; name a {what} file, with a slash or `.toml`"),
             _ if Path::new(name).is_file() => format!("for the file of this name write ./{name}"),
             _ => format!("for a file write its path with a slash or `.toml`: ./{name}.toml"),
         };
