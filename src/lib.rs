@@ -21,7 +21,8 @@
 //! The **host** holds the model's key and never resolves a path of the workspace after its start. The **warden** is the same executable
 //! in a hidden role, started with an environment from nothing; it forks, waits and kills. (`exec`, whose host never holds a key, forks its
 //! warden instead, which overwrites the environment it got.) A **jail** restricts itself for good before it sees a call. A program's
-//! **keeper** stays outside of the program's domain, and when all has ended compares the protected names by their stamps. The host takes what a jail says for hostile: bounded
+//! **keeper** stays outside of the program's domain, and when all has ended compares the protected names by their stamps. The shell of a
+//! session's next command is there before it, narrowed, at a read of one byte; its keeper writes that when the protected names are as they were. The host takes what a jail says for hostile: bounded
 //! before it is read, checked before it is used.
 //!
 //! # Layers
