@@ -77,7 +77,8 @@ fn one(engine: &mut Engine, registry: Registry, dead: &Dead, own: &Path) -> Resu
     }
     let result_file = record.out.join("result.json");
     if result_file.exists() {
-        // It had ended, and was killed while it tidied up.
+        // It had ended, or has been made good, and whoever did that was killed while it tidied up.
+        tidy(&record);
         return Ok(None);
     }
     let (mut transcript, _) = Transcript::resume(&transcript_file, Mask::default())?;
@@ -101,10 +102,15 @@ fn one(engine: &mut Engine, registry: Registry, dead: &Dead, own: &Path) -> Resu
     }
     let _ = serde_json::to_value(&result).map(|result| transcript.append(What::RunEnded { result }).map(drop));
     write_result(&result, transcript.mask(), &result_file)?;
+    tidy(&record);
+    Ok(result.patch.map(|_| record.out))
+}
+
+/// The copy is not needed any more.
+fn tidy(record: &Record) {
     if record.disposable && record.base.parent() == Some(&record.out) {
         let _ = remove_tree(&record.base);
     }
-    Ok(result.patch.map(|_| record.out))
 }
 
 /// Whether what lies there is not that run's any more: this run, or a later one, has its transcript there.
