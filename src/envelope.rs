@@ -59,7 +59,7 @@ impl Envelope {
     ///
     /// # Errors
     /// A sentence that says what is wrong with the text.
-    pub fn received(success: bool, data: Box<str>, error: Option<String>) -> Result<Self, String> {
+    pub fn received(success: bool, data: String, error: Option<String>) -> Result<Self, String> {
         Ok(Self { success, data: Facts::foreign(data)?, error })
     }
 

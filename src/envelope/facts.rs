@@ -14,18 +14,18 @@ use std::sync::OnceLock;
 /// At least one of the two is there.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    text: Option<Box<str>>,
+    text: Option<String>,
     value: OnceLock<Value>,
 }
 
 impl Facts {
     /// A text that this process has written.
     pub(super) fn own(text: String) -> Self {
-        Self { text: Some(text.into()), value: OnceLock::new() }
+        Self { text: Some(text), value: OnceLock::new() }
     }
 
     /// A text from somewhere else.
-    pub(super) fn foreign(text: Box<str>) -> Result<Self, String> {
+    pub(super) fn foreign(text: String) -> Result<Self, String> {
         if scan::is_plain_json(&text) {
             return Ok(Self { text: Some(text), value: OnceLock::new() });
         }
@@ -101,12 +101,12 @@ mod tests {
             assert!(Facts::foreign(text.into()).unwrap_err().contains("one line"), "{text:?}");
         }
         let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
-        assert!(Facts::foreign(deep.into()).is_err());
+        assert!(Facts::foreign(deep).is_err());
         for text in [r#"{"a":"\ud800"}"#, r#"{"a":"\uD800x"}"#, r#"{"a":1e999}"#, "", "{", r#"{"a":1}}"#, r#"{"a":01}"#, "{} {}"] {
             assert!(Facts::foreign(text.into()).is_err(), "{text}");
         }
         let long = format!("{{\"a\":{}}}", "9".repeat(400));
-        assert!(Facts::foreign(long.into()).is_err());
+        assert!(Facts::foreign(long).is_err());
         let spaced = r#"{ "a" : [ 1.5e3 , "\ud83d\ude00" ] }"#;
         for text in [r#"{"a":"\\ud800 [[[["}"#, r#"{"a":"\ud83d\ude00"}"#, r#"{"true":false,"n":1.5}"#, r#"{"a":"\n"}"#, spaced] {
             let facts = Facts::foreign(text.into()).unwrap();

@@ -162,20 +162,24 @@ impl FromJail {
         Ok(())
     }
 
-    /// Reads what a frame holds: the facts stay text, and are checked to be one line that can be read.
+    /// Reads what a frame holds, which begins at `start`: the facts stay text, and are checked to be one line that can be read.
     ///
     /// # Errors
     /// `InvalidData`: it is none.
-    pub fn parse(bytes: &[u8]) -> io::Result<Self> {
+    pub fn parse(mut bytes: Vec<u8>, start: usize) -> io::Result<Self> {
         if bytes.len() > MOST {
             return Err(too_large());
         }
-        let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(|| invalid("no length"))?;
-        let (head, facts) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(|| invalid("a wrong length"))?;
+        let (length, rest) = bytes.get(start..).and_then(|frame| frame.split_first_chunk::<4>()).ok_or_else(|| invalid("no length"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let head = rest.get(..length).ok_or_else(|| invalid("a wrong length"))?;
         let Head { success, error, text, seen } = serde_json::from_slice(head).map_err(invalid)?;
-        let facts = std::str::from_utf8(facts).map_err(invalid)?;
-        let envelope = Envelope::received(success, facts.into(), error.map(Cow::into_owned)).map_err(invalid)?;
-        Ok(Self { answer: Answer { envelope, text: text.into_owned() }, seen: seen.into_owned() })
+        let (error, text, seen) = (error.map(Cow::into_owned), text.into_owned(), seen.into_owned());
+        // The facts stay where they are: most of an answer is they.
+        bytes.drain(..start + 4 + length);
+        let facts = String::from_utf8(bytes).map_err(invalid)?;
+        let envelope = Envelope::received(success, facts, error).map_err(invalid)?;
+        Ok(Self { answer: Answer { envelope, text }, seen })
     }
 }
 
@@ -489,6 +493,47 @@ pub fn wait_readable(fd: &impl AsFd, timeout_ms: i32) -> Result<bool, Errno> {
         match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
             Err(Errno::EINTR) => {}
             other => return other.map(|ready| ready > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn written(reply: &FromJail) -> Vec<u8> {
+        let mut frame = Vec::new();
+        reply.write(&mut frame).unwrap();
+        let (length, rest) = frame.split_first_chunk::<4>().unwrap();
+        assert_eq!(u32::from_le_bytes(*length) as usize, rest.len());
+        frame
+    }
+
+    #[test]
+    fn an_answer_crosses_the_wire_as_it_was() {
+        let data = json!({"text": "a\n\"b\"", "n": 1}).as_object().cloned().unwrap();
+        let fault = Fault::new(crate::envelope::FaultCode::NotFound, "no \"a\"").hint("\u{1}");
+        for envelope in [Envelope::from(Ok(data)), Envelope::from(Err(fault))] {
+            let reply = FromJail { answer: Answer { envelope, text: "for\nthe model".into() }, seen: Vec::new() };
+            let frame = written(&reply);
+            assert_eq!(FromJail::parse(frame.clone(), 4).unwrap().answer, reply.answer);
+            assert_eq!(FromJail::parse(frame[4..].to_vec(), 0).unwrap().answer, reply.answer);
+            // Nothing less is an answer.
+            for end in 0..frame.len() {
+                assert!(FromJail::parse(frame[..end].to_vec(), 4).is_err(), "{end}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::property_tests::cases(1000))]
+
+        /// A jail may send what it likes.
+        #[test]
+        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..80), start in 0_usize..6) {
+            let _ = FromJail::parse(bytes, start);
         }
     }
 }

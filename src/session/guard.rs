@@ -320,5 +320,5 @@ fn ask(warden: &Warden, wire: &mut Option<File>, request: &Request) -> Result<Re
     let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms, shown: false };
     wire.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
     let frame = wire::read_frame(wire).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
-    read_reply(&FromJail::parse(&frame).map_err(broken)?.answer)
+    read_reply(&FromJail::parse(frame, 0).map_err(broken)?.answer)
 }

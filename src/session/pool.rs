@@ -113,7 +113,7 @@ impl Session {
             Ok(false) => tokio::time::timeout(TOOL_TIME + GRACE, exchange.later()).await,
             soon => Ok(soon.map(drop)),
         };
-        let reply = match whole.map(|whole| whole.and_then(|()| FromJail::parse(&exchange.reply[HEAD..]))) {
+        let reply = match whole.map(|whole| whole.and_then(|()| FromJail::parse(std::mem::take(&mut exchange.reply), HEAD))) {
             Err(_) => {
                 return Err(Fault::new(
                     FaultCode::DeadlineExceeded,

@@ -25,6 +25,9 @@ use tokio_util::sync::PollSender;
 /// How many messages wait to be written; who has more to say waits as well.
 const QUEUE: usize = 16;
 
+/// The most bytes of memory that wait for the next message.
+const SPARE: usize = 64 * 1024;
+
 /// How a large result without its envelope is written, and what is put there instead.
 const TEXT: &str = r#""text":"""#;
 /// An object, because peers of the older era get no other structure.
@@ -66,7 +69,7 @@ pub(super) fn open<R: AsyncRead + Send + Unpin, W: AsyncWrite + Unpin>(
     let unwritten = Unwritten::default();
     let inner = Into { sender: PollSender::new(sender.clone()), unwritten: unwritten.clone() };
     let inner = AsyncRwTransport::new(input, inner).with_max_line_length(longest);
-    let out = Out { output, queue: VecDeque::new(), done: 0, broken: false, unwritten: unwritten.clone(), writer: None };
+    let out = Out { output, queue: VecDeque::new(), done: 0, broken: false, unwritten: unwritten.clone(), writer: None, spare: Vec::new() };
     let direct = Direct { out: Rc::new(RefCell::new(out)), _open: sender.clone() };
     let out = direct.out.clone();
     let write = std::future::poll_fn(move |context| {
@@ -101,6 +104,8 @@ struct Out<W> {
     unwritten: Unwritten,
     /// Who writes what is left, when the output takes more.
     writer: Option<Waker>,
+    /// Memory for the next message.
+    spare: Vec<u8>,
 }
 
 impl<W: AsyncWrite + Unpin> Out<W> {
@@ -115,7 +120,7 @@ impl<W: AsyncWrite + Unpin> Out<W> {
                     self.unwritten.less(count);
                     self.done += count;
                     if self.done == message.len() {
-                        self.queue.pop_front();
+                        self.spare = self.queue.pop_front().filter(|message| message.capacity() <= SPARE).unwrap_or_default();
                         self.done = 0;
                     }
                 }
@@ -139,6 +144,14 @@ pub(super) struct Direct<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Direct<W> {
+    /// Memory for a message.
+    pub(super) fn room(&self, bytes: usize) -> Vec<u8> {
+        let mut room = std::mem::take(&mut self.out.borrow_mut().spare);
+        room.clear();
+        room.reserve(bytes);
+        room
+    }
+
     /// Says a whole message.
     pub(super) async fn say(&self, message: Vec<u8>) {
         let mut message = Some(message);

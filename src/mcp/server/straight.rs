@@ -246,11 +246,11 @@ impl Around {
 }
 
 /// The line that answers a call.
-fn line(id: &RawValue, answer: &Answer) -> Option<Vec<u8>> {
+fn line(id: &RawValue, answer: &Answer, room: impl FnOnce(usize) -> Vec<u8>) -> Option<Vec<u8>> {
     let around = Around::of(answer.envelope.success())?;
     let parts = answer.envelope.parts();
     // Most of an envelope is text, of which some is escaped once more.
-    let mut out = Vec::with_capacity(256 + parts.iter().map(|part| part.len()).sum::<usize>() * 9 / 4);
+    let mut out = room(256 + parts.iter().map(|part| part.len()).sum::<usize>() * 9 / 4);
     out.extend_from_slice(lines::BEFORE_ID.as_bytes());
     out.extend_from_slice(id.get().as_bytes());
     out.extend_from_slice(around.text.as_bytes());
@@ -306,7 +306,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             _ = cancelled => None,
         };
         waits.over(number);
-        if let Some(line) = answer.and_then(|answer| line(&raw, &answer)) {
+        if let Some(line) = answer.and_then(|answer| line(&raw, &answer, |bytes| output.room(bytes))) {
             output.say(line).await;
         }
     };
@@ -435,7 +435,7 @@ mod tests {
             let message: rmcp::service::TxJsonRpcMessage<rmcp::RoleServer> =
                 JsonRpcMessage::response(ServerResult::CallToolResult(result), RequestId::String("a\"".into()));
             let id = serde_json::value::to_raw_value("a\"").unwrap();
-            let line = String::from_utf8(line(&id, &answer).unwrap()).unwrap();
+            let line = String::from_utf8(line(&id, &answer, Vec::with_capacity).unwrap()).unwrap();
             assert_eq!(line, serde_json::to_string(&message).unwrap() + "\n");
         }
     }
