@@ -6,14 +6,13 @@ use crate::jail::spawn::Warden;
 use crate::jail::wire::{self, FromJail, MOST, ToJail};
 use crate::policy::Access;
 use crate::tools::{Answer, AnyTool};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
-use nix::sys::time::TimeSpec;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -52,7 +51,7 @@ impl Default for Pool {
 
 struct Warm {
     id: u64,
-    /// Does not block.
+    /// Blocks for [`SOON`] at most, unless the runtime waits for it.
     wire: StdUnixStream,
     /// How much of the session's memory it has been told.
     told: u64,
@@ -152,7 +151,7 @@ impl Session {
         let (id, fd) = self.warden.open_calls(access)?;
         let broken = |error: io::Error| Fault::new(FaultCode::Internal, format!("no wire for a jail: {error}"));
         let wire = StdUnixStream::from(fd);
-        wire.set_nonblocking(true).map_err(broken)?;
+        wire.set_read_timeout(Some(SOON)).and_then(|()| wire.set_write_timeout(Some(SOON))).map_err(broken)?;
         Ok(Warm { id, wire, told: 0 })
     }
 }
@@ -179,18 +178,12 @@ impl Exchange<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let until = Instant::now() + SOON;
         loop {
-            let left = TimeSpec::from_duration(until.saturating_duration_since(Instant::now()));
-            let mut ready = [PollFd::new(self.wire.as_fd(), PollFlags::POLLIN)];
-            // A signal is the runtime's to hear.
-            if !matches!(ppoll(&mut ready, Some(left), None), Ok(1..)) {
-                return Ok(false);
-            }
             match self.read() {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                Err(error) if may_wait(&error) => {}
+                // A signal is the runtime's to hear.
+                Err(error) if may_wait(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
@@ -198,12 +191,15 @@ impl Exchange<'_> {
 
     /// Waits until the answer is whole.
     async fn later(&mut self) -> io::Result<()> {
+        // One more descriptor of the same wire: whether it blocks is the same for both.
+        self.wire.set_nonblocking(true)?;
         let wire = UnixStream::from_std(self.wire.try_clone()?)?;
         while self.sent < self.frame.len() {
             wire.async_io(Interest::WRITABLE, || self.send()).await?;
         }
         while !wire.async_io(Interest::READABLE, || self.read()).await? {}
-        Ok(())
+        drop(wire);
+        self.wire.set_nonblocking(false)
     }
 
     fn send(&mut self) -> io::Result<()> {

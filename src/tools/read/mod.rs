@@ -219,17 +219,17 @@ fn read(mut source: Source, args: &Args, until: Instant) -> Result<Content, Faul
     if args.limit == Some(0) {
         return Err(Fault::new(FaultCode::InvalidArguments, "limit is at least 1"));
     }
-    let mut head = vec![0; HEAD];
+    let mut head = [0; HEAD];
     let length = stream::fill_beginning(&mut source.file, source.meta.len(), &mut head)?;
-    head.truncate(length);
+    let head = &head[..length];
     if args.format == Format::Hex {
         return bytes::hex(source, args).map(|text| Content::Text(Box::new(text)));
     }
-    if decode::is_binary(&head) {
-        return bytes::binary(source, &head, args);
+    if decode::is_binary(head) {
+        return bytes::binary(source, head, args);
     }
-    let encoding = if length < HEAD { decode::detect_whole(&head) } else { decode::detect(&head) };
-    text(source, &head, encoding, args, until).map(|text| Content::Text(Box::new(text)))
+    let encoding = if length < HEAD { decode::detect_whole(head) } else { decode::detect(head) };
+    text(source, head, encoding, args, until).map(|text| Content::Text(Box::new(text)))
 }
 
 fn text(mut source: Source, head: &[u8], encoding: Encoding, args: &Args, until: Instant) -> Result<Text, Fault> {
