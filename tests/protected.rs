@@ -7,6 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -542,5 +543,90 @@ fn what_the_settings_name_is_protected_in_each_spelling() {
             host_works(&space);
             assert!(!pwned(&space), "{before}, alone {alone}: {}", called.line);
         }
+    }
+}
+
+/// One that needs nothing of a home folder.
+fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists())
+}
+
+/// What is written through a mapping that was there before moves no time of the file, on tmpfs never: contents are compared.
+#[test]
+fn what_a_mapping_writes_is_seen() {
+    let Some(python) = python() else { skip!("no python3") };
+    let space = Space::in_memory();
+    if !space.is_in_memory() {
+        skip!("no memory to work in");
+    }
+    let sub = space.ws().join("sub");
+    for folder in [&space.ws(), &sub] {
+        std::fs::create_dir_all(folder).unwrap();
+        let init = std::process::Command::new("git").args(["init", "-q"]).current_dir(folder).status().unwrap();
+        assert!(init.success());
+    }
+    let config = sub.join(".git/config");
+    let plain = std::fs::read_to_string(&config).unwrap() + "# " + &"x".repeat(100) + "\n";
+    let write = r##"
+import mmap, os
+file = os.open("sub/.git/config", os.O_RDWR)
+there = mmap.mmap(file, 0)
+before = there[:]
+new = before[:before.index(b"# x")] + b"[core]\n\tfsmonitor = touch PWN\n"
+there[:] = new + b"#" * (len(before) - len(new))
+"##;
+    std::fs::write(space.ws().join("mm.py"), write).unwrap();
+    // Without us the file is another, and its times and size are what they were.
+    std::fs::write(&config, &plain).unwrap();
+    let seen = |path: &std::path::Path| std::fs::metadata(path).map(|meta| (meta.mtime_nsec(), meta.ctime_nsec(), meta.len())).unwrap();
+    let before = seen(&config);
+    let ran = std::process::Command::new(python).arg("mm.py").current_dir(space.ws()).status().unwrap();
+    assert!(ran.success() && std::fs::read_to_string(&config).unwrap().contains("fsmonitor"));
+    assert_eq!(seen(&config), before);
+    for rung in [&[][..], &["--without-namespaces"]] {
+        std::fs::write(&config, &plain).unwrap();
+        let output = space.run(rung.iter().copied().chain(["exec", "--", python, "mm.py"]));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("sub/.git/config is protected"), "{rung:?}: {said}");
+        assert!(!std::fs::read_to_string(&config).unwrap().contains("fsmonitor"), "{rung:?}");
+    }
+}
+
+/// A program that everybody may start as its owner would outlive the session.
+#[test]
+fn no_command_makes_a_program_that_starts_as_its_owner() {
+    let Some(python) = python() else { skip!("no python3") };
+    let make = r#"
+import os, stat
+def attempt(act):
+    try: act()
+    except OSError: pass
+for name in "abc": open(name, "w").close()
+attempt(lambda: os.chmod("a", 0o4755))
+attempt(lambda: os.fchmod(os.open("b", os.O_RDWR), 0o6755))
+folder = os.open(".", os.O_RDONLY)
+attempt(lambda: os.chmod("c", 0o4711, dir_fd=folder))
+attempt(lambda: os.open("d", os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt(lambda: os.mknod("e", stat.S_IFREG | 0o4755))
+attempt(lambda: os.mknod("f", 0o4755))
+def unnamed():
+    file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o4755)
+    os.link(f"/proc/self/fd/{file}", "g", dst_dir_fd=folder, follow_symlinks=True)
+attempt(unnamed)
+os.chmod("a", 0o755); os.mkfifo("fifo"); os.mkdir("shared", 0o2775); os.chmod("shared", 0o2775)
+"#;
+    let made = |space: &Space| {
+        let entries = std::fs::read_dir(space.ws()).unwrap().map(|entry| entry.unwrap());
+        entries.filter(|entry| entry.metadata().unwrap().mode() & 0o4000 != 0).count()
+    };
+    let open = Space::new().file("make.py", make.replace("os.chmod(\"a\", 0o755); ", ""));
+    assert!(std::process::Command::new(python).arg("make.py").current_dir(open.ws()).status().unwrap().success());
+    assert!(made(&open) >= 6, "{}", made(&open));
+    for rung in [&[][..], &["--without-namespaces"]] {
+        let space = Space::new().file("make.py", make);
+        let output = space.run(rung.iter().copied().chain(["exec", "--", python, "make.py"]));
+        assert!(output.status.success(), "{rung:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(made(&space), 0, "{rung:?}");
+        assert!(space.ws().join("fifo").exists() && space.ws().join("shared").is_dir());
     }
 }

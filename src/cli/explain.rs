@@ -132,7 +132,8 @@ impl Peer {
     }
 
     fn is_loopback(&self) -> bool {
-        self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        self.host == "localhost"
+            || self.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback() || address.is_unspecified())
     }
 }
 

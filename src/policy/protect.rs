@@ -23,6 +23,11 @@ pub const WORKSPACE: &[(&str, &str)] = &[
     (".mcp.json", "names programs that agents start"),
     (".agents/skills", "agents follow what is in it, and run its scripts"),
     (".claude/skills", "agents follow what is in it, and run its scripts"),
+    (".claude/settings.json", "names programs that an agent starts"),
+    (".claude/settings.local.json", "names programs that an agent starts"),
+    (".codex/config.toml", "names programs that an agent starts"),
+    (".cursor/mcp.json", "names programs that an agent starts"),
+    (".gemini/settings.json", "names programs that an agent starts"),
     (".vscode", "names programs that the editor starts"),
     (".idea", "names programs that the editor starts"),
 ];

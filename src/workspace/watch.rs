@@ -82,6 +82,9 @@ pub enum State {
 /// Which entries of a watched folder count; others are as if they were not there.
 pub type Counts = fn(&OsStr, Kind) -> bool;
 
+/// The largest file whose content is part of its stamp, in bytes: settings and scripts are smaller.
+const SMALL: i64 = 64 * 1024;
+
 /// The folder that holds a name.
 enum Parent {
     Open(OwnedFd),
@@ -155,8 +158,8 @@ fn names(dir: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// What tells one state of a name from another without reading any content: kinds, modes, sizes, times and inodes. The kernel's change
-/// time is in it, which no program can set. `None`: there is too much to tell.
+/// What tells one state of a name from another: kinds, modes, sizes, times and inodes, and the content of files up to [`SMALL`]. The kernel's
+/// change time is in it, which no program can set. `None`: there is too much to tell.
 pub fn stamp(base: &BaseDir, name: &Path, counts: Counts) -> Option<String> {
     stamp_of(&parent(base, name), name, counts, STAMPED)
 }
@@ -206,6 +209,13 @@ fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
     if kind != Kind::Folder {
         let (mtime, ctime) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
         let _ = write!(text, "{:o}:{:x}:{:x}:{mtime:?}:{ctime:?}", stat.st_mode, stat.st_ino, stat.st_size);
+        // What is written through a mapping that was writable before moves no time; on tmpfs never.
+        if kind == Kind::File
+            && (1..=SMALL).contains(&stat.st_size)
+            && let Some(content) = content(dir, name, SMALL.cast_unsigned())
+        {
+            let _ = write!(text, ":{}", Hash::of(&content));
+        }
         return Some(());
     }
     // A folder's own times change with what does not count.

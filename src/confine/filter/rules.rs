@@ -119,6 +119,11 @@ const PRCTL_REFUSED: &[u32] = &[31, 32, 35, 59, 62];
 /// `PR_SET_PDEATHSIG`, `PR_GET_PDEATHSIG`, `PR_GET_DUMPABLE`, `PR_SET_NAME`, `PR_GET_NAME`, `PR_GET_NO_NEW_PRIVS`, `PR_SET_VMA`.
 const PRCTL_PLAIN: &[u32] = &[1, 2, 3, 15, 16, 39, 0x5356_4d41];
 
+/// What a program may make by `mknod`: files, FIFOs and sockets, and none that starts as its owner.
+const PLAIN_NODES: &[u32] = &[0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
+/// The flag of a file without a name, without the one for folders that belongs to it.
+const TMPFILE: u32 = O_TMPFILE & !(libc::O_DIRECTORY as u32);
+
 /// How an allowed call is narrowed by its arguments; `None`: it is not.
 pub(super) fn narrowed(name: &str, profile: &Profile) -> Option<Decision> {
     let run = matches!(profile.access, Access::Execute | Access::Own);
@@ -128,6 +133,11 @@ pub(super) fn narrowed(name: &str, profile: &Profile) -> Option<Decision> {
         "open" => return opening(1, profile),
         "openat" => return opening(2, profile),
         "truncate" if !profile.truncate_is_judged => Decision::Always(REFUSED),
+        // What root makes is root's: a program that everybody may start as its owner would outlive the session.
+        "chmod" | "fchmod" | "creat" if run => only_if(REFUSED, vec![masked(1, libc::S_ISUID, &[0])]),
+        "fchmodat" | "fchmodat2" if run => only_if(REFUSED, vec![masked(2, libc::S_ISUID, &[0])]),
+        "mknod" if run => only_if(REFUSED, vec![masked(1, libc::S_IFMT | libc::S_ISUID, PLAIN_NODES)]),
+        "mknodat" if run => only_if(REFUSED, vec![masked(2, libc::S_IFMT | libc::S_ISUID, PLAIN_NODES)]),
         // Devices are never made, a whiteout (device 0:0) neither.
         "mknod" => unless(REFUSED, masked(1, libc::S_IFMT, &[libc::S_IFCHR, libc::S_IFBLK])),
         "mknodat" => unless(REFUSED, masked(2, libc::S_IFMT, &[libc::S_IFCHR, libc::S_IFBLK])),
@@ -193,6 +203,11 @@ fn opening(flags: u8, profile: &Profile) -> Option<Decision> {
     if profile.access == Access::Look {
         let change = O_ACCMODE | O_TRUNC | O_TMPFILE | libc::O_CREAT as u32;
         return Some(only_if(REFUSED, vec![masked(flags, change, &[0])]));
+    }
+    if matches!(profile.access, Access::Execute | Access::Own) {
+        for makes in [&[libc::O_CREAT as u32], &[TMPFILE]] {
+            clauses.push(when(vec![masked(flags, makes[0], makes), masked(flags + 1, libc::S_ISUID, &[libc::S_ISUID])], REFUSED));
+        }
     }
     if !profile.truncate_is_judged {
         clauses.push(when(vec![masked(flags, O_ACCMODE | O_TRUNC, &[O_TRUNC])], REFUSED));
