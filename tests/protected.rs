@@ -630,3 +630,36 @@ os.chmod("a", 0o755); os.mkfifo("fifo"); os.mkdir("shared", 0o2775); os.chmod("s
         assert!(space.ws().join("fifo").exists() && space.ws().join("shared").is_dir());
     }
 }
+
+/// A pointer that a command makes leads to what is in the workspace, through no link: elsewhere nobody looks at the settings.
+#[test]
+fn a_pointer_that_leads_out_of_the_workspace_goes() {
+    let make = r#"
+set -e
+git init -q "$HOME/evil"; git -C "$HOME/evil" config core.fsmonitor "touch PWN;false"
+mkdir file link by-link inside up
+echo "gitdir: $HOME/evil/.git" > file/.git
+ln -s "$HOME/evil/.git" link/.git
+ln -s "$HOME/evil" evil; echo "gitdir: ../evil/.git" > by-link/.git
+echo "gitdir: ../../elsewhere/.git" > up/.git
+git init -q store; echo "gitdir: ../store/.git" > inside/.git
+git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m one; git worktree add -q tree
+"#;
+    for rung in [&[][..], &["--without-namespaces"]] {
+        let space = Space::new();
+        assert!(Command::new("git").args(["init", "-q"]).current_dir(space.ws()).status().unwrap().success());
+        let output = space.run(rung.iter().copied().chain(["exec", "--", "bash", "-c", make]));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{rung:?}: {said}");
+        for name in ["file", "link", "by-link", "up"] {
+            let gone = space.ws().join(name).join(".git").symlink_metadata().is_err();
+            assert!(
+                gone && said.contains(&format!("{name}/.git is protected: it was made, and has been removed again")),
+                "{rung:?}: {name}: {said}"
+            );
+        }
+        for name in ["inside", "tree"] {
+            assert!(space.ws().join(name).join(".git").is_file(), "{rung:?}: {name}: {said}");
+        }
+    }
+}

@@ -12,8 +12,9 @@ use crate::policy::{Access, Charter};
 use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule, Stamped};
 use crate::tools::{Answer, AnyTool};
 use crate::workspace::escape;
+use crate::workspace::watch::State;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::Write;
 
@@ -84,7 +85,11 @@ impl Guard {
         if found.cut || all.len() > fresh.len() {
             notices.push("the workspace is too large to be searched whole for repositories that the command made".into());
         }
-        let kept: Vec<Kept> = self.kept.iter().flatten().filter(|kept| found.changed.contains(&kept.name)).cloned().collect();
+        let mut kept: Vec<Kept> = self.kept.iter().flatten().filter(|kept| found.changed.contains(&kept.name)).cloned().collect();
+        // Pointers that were not there before. All others are kept.
+        let known: HashSet<&str> = self.kept.iter().flatten().map(|kept| kept.name.as_str()).collect();
+        let new = found.pointers.into_iter().filter(|name| !known.contains(name.as_str()));
+        kept.extend(new.map(|name| Kept { name, rule: Rule::Pointer, stamp: None, state: State::Absent }));
         ((!kept.is_empty() || !fresh.is_empty()).then_some(Request::Undo { kept, fresh }), notices)
     }
 

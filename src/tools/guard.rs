@@ -40,6 +40,8 @@ pub enum Rule {
     Hooks,
     /// A repository's settings, judged by key.
     Config,
+    /// What git follows to a repository elsewhere: one that a command makes leads to what is in the workspace, or goes.
+    Pointer,
 }
 
 /// A watched name, and what it was.
@@ -152,6 +154,11 @@ impl Tool for Guard {
                 reply.git_dirs = Some(fresh.clone());
                 for kept in kept {
                     reply.undone.extend(undo(bench.base(), &kept));
+                    if kept.rule == Rule::Pointer {
+                        // One that stays is to stay as it is.
+                        reply.kept.push(keep(bench.base(), kept.name, Rule::Exact));
+                        continue;
+                    }
                     let mut now = keep(bench.base(), kept.name, kept.rule);
                     // What was kept whole is not given up for what could not be put back.
                     if kept.rule != Rule::Config && !same(kept.rule, &kept.state, &now.state) {
@@ -184,7 +191,7 @@ fn path(name: &str) -> PathBuf {
 fn counts(rule: Rule) -> Counts {
     match rule {
         Rule::Hooks => |name, kind| !(kind == Kind::File && name.as_bytes().ends_with(b".sample")),
-        Rule::Exact | Rule::Config => |_, _| true,
+        Rule::Exact | Rule::Config | Rule::Pointer => |_, _| true,
     }
 }
 
@@ -333,7 +340,7 @@ fn undo(base: &BaseDir, kept: &Kept) -> Option<String> {
     let Kept { name, rule, state: before, .. } = kept;
     let at = path(name);
     let now = watch::state(base, &at, counts(*rule));
-    if same(*rule, before, &now) {
+    if same(*rule, before, &now) || *rule == Rule::Pointer && leads_inside(base, &at, &now) {
         return None;
     }
     if *rule == Rule::Config {
@@ -369,6 +376,48 @@ fn undo(base: &BaseDir, kept: &Kept) -> Option<String> {
         Ok(()) => format!("{name} is protected, and was removed or replaced with what held it; that has not been undone"),
         Err(why) => format!("{name} is protected, and a change to it could not be undone: {why}"),
     })
+}
+
+/// Whether a pointer leads to a folder of the workspace, through no link, or into the git folder that the workspace itself belongs to.
+fn leads_inside(base: &BaseDir, at: &Path, now: &State) -> bool {
+    let text = match now {
+        State::File { content, .. } => escape::unescape(content),
+        State::Link { target } => [&b"gitdir: "[..], &escape::unescape(target)].concat(),
+        // A folder is a repository, which is judged as one.
+        State::Absent | State::Folder { .. } => return true,
+        _ => return false,
+    };
+    // Anything else git does not follow.
+    let Some(target) = pointed(&text, &base.path().join(at.parent().unwrap_or(Path::new("")))) else { return true };
+    match target.strip_prefix(base.path()) {
+        Ok(within) => watch::is_folder(base, within),
+        Err(_) => own_git_dir(base).is_some_and(|own| target.starts_with(own)),
+    }
+}
+
+/// The absolute path to which the text of a `.git` file leads. `folder`: where it lies.
+fn pointed(text: &[u8], folder: &Path) -> Option<PathBuf> {
+    let target = text.strip_prefix(b"gitdir: ")?;
+    let target = &target[..target.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1)];
+    let mut path = PathBuf::new();
+    for part in folder.join(OsStr::from_bytes(target)).components() {
+        match part {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            part => path.push(part),
+        }
+    }
+    Some(path)
+}
+
+/// The git folder outside of the workspace to which the workspace's own pointer leads, whole: with all of its worktrees and submodules.
+fn own_git_dir(base: &BaseDir) -> Option<PathBuf> {
+    let own = pointed(&watch::small_file(base, Path::new(".git"))?, base.path())?;
+    let parts: Vec<Component<'_>> = own.components().collect();
+    let at = parts.iter().position(|part| matches!(part.as_os_str().to_str(), Some("worktrees" | "modules"))).unwrap_or(parts.len());
+    Some(parts[..at].iter().collect())
 }
 
 /// Whether two states are one for the rule.

@@ -232,6 +232,21 @@ fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
     Some(())
 }
 
+/// Whether a folder is there, and no link on the way to it.
+pub fn is_folder(base: &BaseDir, path: &Path) -> bool {
+    open_folder(base.as_fd(), if path.as_os_str().is_empty() { Path::new(".") } else { path }).is_ok()
+}
+
+/// The content of a small file; `None`: there is none.
+pub fn small_file(base: &BaseDir, name: &Path) -> Option<Vec<u8>> {
+    match (parent(base, name), name.file_name()) {
+        (Parent::Open(dir), Some(last)) if Kind::of_mode(lstat(dir.as_fd(), last).ok()?.st_mode) == Kind::File => {
+            content(dir.as_fd(), last, SMALL.cast_unsigned())
+        }
+        _ => None,
+    }
+}
+
 /// What is at a name, whole.
 pub fn state(base: &BaseDir, name: &Path, counts: Counts) -> State {
     match (parent(base, name), name.file_name()) {

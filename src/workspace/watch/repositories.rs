@@ -171,7 +171,7 @@ fn sweep(base: &BaseDir, top: OsString, until: Instant, open: &mut Open<'_>, kno
     let mut swept = Swept::default();
     // What lies near the top comes first: whoever makes deep trees to use up the time hides only what is in them.
     let mut left = VecDeque::from([top]);
-    let mut room = FOUND;
+    let (mut room, mut pointer_room) = (FOUND, FOUND);
     // What holds objects without being a repository is one for whoever says so in `commondir`.
     let (mut stores, mut shared) = (Vec::new(), false);
     let mut entries = Entries::new();
@@ -205,8 +205,11 @@ fn sweep(base: &BaseDir, top: OsString, until: Instant, open: &mut Open<'_>, kno
             }
         };
         let Listed { head, objects, refs, common, pointer, inner } = listed;
-        if pointer {
-            room = room.saturating_sub(path.len() + 5);
+        if pointer && pointer_room < path.len() + 5 {
+            // Many pointers hide no repository.
+            swept.cut = true;
+        } else if pointer {
+            pointer_room -= path.len() + 5;
             swept.pointers.push(if path.is_empty() { ".git".into() } else { Path::new(&path).join(".git").into_os_string() });
         }
         let is_git = head && (objects && refs || common);
