@@ -240,6 +240,26 @@ fn a_call_that_is_cancelled_leaves_no_process_and_no_answer() {
     }
 }
 
+/// What cancels a call may be in the same piece of the input as it.
+#[test]
+fn a_call_that_is_cancelled_at_once_is_not_heard_of_again() {
+    let space = space();
+    let mut peer = Peer::start(&space, ERAS[0], &[]);
+    peer.call("sandbox_bash", json!({"command": "true"}));
+    let mark = mark();
+    for id in 1000..1020_u64 {
+        let call = json!({"name": "sandbox_bash", "arguments": {"command": format!("sleep {mark}")}});
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": call});
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        peer.write(format!("{call}\n{cancel}\n").as_bytes());
+    }
+    // Commands take turns: one that goes on would be waited for.
+    let after = peer.call("sandbox_bash", json!({"command": "echo after"}));
+    assert_eq!(after["data"]["stdout"], "after\n", "{after}");
+    peer.listen(Duration::from_millis(100));
+    assert!(alive(&mark).is_empty() && (1000..1020).all(|id| !peer.has(id)), "{:?}", alive(&mark));
+}
+
 #[test]
 fn the_end_of_the_input_ends_everything() {
     for era in ERAS {

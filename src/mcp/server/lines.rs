@@ -3,7 +3,7 @@
 //! Reading is rmcp's. Writing is here, for one reason: the envelope of a tool's answer is text already, and goes out as it is, twice (as
 //! structure, and escaped as text), without being taken apart. Never writes a part of one message into another: all messages take one way.
 
-use crate::envelope::scan::write_string;
+use crate::envelope::scan::write_inner;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, ContentBlock, JsonRpcMessage, RequestId, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -225,15 +225,26 @@ fn line(mut item: TxJsonRpcMessage<RoleServer>) -> io::Result<Vec<u8>> {
     let mut shell = serde_json::to_string(&item)?;
     shell.push('\n');
     let Some(envelope) = envelope else { return Ok(shell.into_bytes()) };
-    let [before, between, after] = parted(&shell).ok_or_else(|| io::Error::other("the result has another form"))?;
-    // Most of an envelope is text, of which some is escaped once more.
-    let mut out = Vec::with_capacity(shell.len() + envelope.len() * 9 / 4);
-    out.extend_from_slice(before.as_bytes());
-    write_string(&envelope, &mut out);
-    out.extend_from_slice(between.as_bytes());
-    out.extend_from_slice(envelope.as_bytes());
-    out.extend_from_slice(after.as_bytes());
+    let around = parted(&shell).ok_or_else(|| io::Error::other("the result has another form"))?;
+    let mut out = Vec::with_capacity(shell.len() + room_of(&[envelope.as_str()]));
+    fill(&mut out, around, &[envelope.as_str()]);
     Ok(out)
+}
+
+/// How many bytes the two places of an envelope take: most of it is text, of which some is escaped once more.
+pub(super) fn room_of(envelope: &[impl AsRef<str>]) -> usize {
+    envelope.iter().map(|part| part.as_ref().len()).sum::<usize>() * 9 / 4
+}
+
+/// Writes what stands around the two places of an envelope, and it, in parts, into both: as a string, and as it is.
+pub(super) fn fill(out: &mut Vec<u8>, [before, between, after]: [&str; 3], envelope: &[impl AsRef<str>]) {
+    out.extend_from_slice(before.as_bytes());
+    out.push(b'"');
+    envelope.iter().for_each(|part| write_inner(part.as_ref(), out));
+    out.push(b'"');
+    out.extend_from_slice(between.as_bytes());
+    envelope.iter().for_each(|part| out.extend_from_slice(part.as_ref().as_bytes()));
+    out.extend_from_slice(after.as_bytes());
 }
 
 /// What stands before, between and after the two places of an envelope.

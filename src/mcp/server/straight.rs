@@ -6,7 +6,6 @@
 
 use super::desk::{Desk, answer};
 use super::lines::{self, Direct};
-use crate::envelope::scan::write_inner;
 use crate::session::{Call, Session};
 use crate::tools::{self, Answer, AnyTool};
 use futures_util::StreamExt;
@@ -228,38 +227,21 @@ fn request_id(raw: &RawValue) -> Option<RequestId> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// What is around the envelope in an answer; the id comes first, then this.
-struct Around {
-    text: String,
-    structure: String,
-    end: String,
-}
-
-impl Around {
-    /// Of a success, or of a failure. As rmcp writes it to peers of this era.
-    fn of(success: bool) -> Option<&'static Self> {
-        static BOTH: [OnceLock<Option<Around>>; 2] = [OnceLock::new(), OnceLock::new()];
-        BOTH[usize::from(success)]
-            .get_or_init(|| lines::around(success).map(|[text, structure, end]| Self { text, structure, end }))
-            .as_ref()
-    }
+/// What stands around the envelope in the answer to a call, after the id; of a success, or of a failure.
+fn around(success: bool) -> Option<[&'static str; 3]> {
+    static BOTH: [OnceLock<Option<[String; 3]>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let around = BOTH[usize::from(success)].get_or_init(|| lines::around(success));
+    around.as_ref().map(|around| around.each_ref().map(String::as_str))
 }
 
 /// The line that answers a call.
 fn line(id: &RawValue, answer: &Answer, room: impl FnOnce(usize) -> Vec<u8>) -> Option<Vec<u8>> {
-    let around = Around::of(answer.envelope.success())?;
-    let parts = answer.envelope.parts();
-    // Most of an envelope is text, of which some is escaped once more.
-    let mut out = room(256 + parts.iter().map(|part| part.len()).sum::<usize>() * 9 / 4);
+    let around = around(answer.envelope.success())?;
+    let envelope = answer.envelope.parts();
+    let mut out = room(256 + lines::room_of(&envelope));
     out.extend_from_slice(lines::BEFORE_ID.as_bytes());
     out.extend_from_slice(id.get().as_bytes());
-    out.extend_from_slice(around.text.as_bytes());
-    out.push(b'"');
-    parts.iter().for_each(|part| write_inner(part, &mut out));
-    out.push(b'"');
-    out.extend_from_slice(around.structure.as_bytes());
-    parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
-    out.extend_from_slice(around.end.as_bytes());
+    lines::fill(&mut out, around, &envelope);
     Some(out)
 }
 
@@ -298,8 +280,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     grace: Duration,
 ) {
     let waits = Waits::default();
-    let perform = async |call: Call, id: RequestId, raw: Box<RawValue>| {
-        let (number, cancelled) = waits.add(id);
+    let perform = async |call: Call, (number, cancelled): (u64, oneshot::Receiver<()>), raw: Box<RawValue>| {
         let answer = tokio::select! {
             biased;
             answer = session.call(call) => Some(answer),
@@ -330,7 +311,8 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
                 None => others = false,
             },
             found = output.unless_behind(UNREAD, input.next(&waits)), if others && more => match found {
-                Found::Call(call, id, raw) => running.push(Either::Right(perform(call, id, raw))),
+                // Noted at once: what cancels it may be the next line.
+                Found::Call(call, id, raw) => running.push(Either::Right(perform(call, waits.add(id), raw))),
                 Found::Cancelled(id) => waits.cancel(&id),
                 Found::End => {
                     more = false;
