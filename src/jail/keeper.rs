@@ -2,7 +2,7 @@
 //!
 //! A keeper forks the leader (which narrows itself and then becomes the program), waits for it, and ends everything that the
 //! program left running. It is the subreaper of all that the program starts, and stays outside of the program's Landlock domain:
-//! the program cannot signal or trace its own keeper. It never reads what the program writes. Once the host says that the program takes
+//! the program cannot signal or trace its own keeper. Of what the program writes it reads protected files alone, to compare them. Once the host says that the program takes
 //! longer than a moment, it also watches how much the whole tree uses.
 
 use super::watch::{Disk, Watch};
@@ -121,8 +121,8 @@ fn try_keep(
         }
         if host && status.is_none() {
             match wire::receive::<ToKeeper>(control.as_fd()) {
-                Ok(Some((ToKeeper::Go { unless_changed, byte }, mut fds))) => {
-                    let go = fds.pop().filter(|_| guard::changed(base, &unless_changed).is_empty());
+                Ok(Some((ToKeeper::Go(byte), mut fds))) => {
+                    let go = fds.pop().filter(|_| !comparison.finds_change(base));
                     gone_on = Some(go.is_some_and(|go| nix::unistd::write(&go, &[byte]) == Ok(1)));
                     if gone_on == Some(false) {
                         tree::end_descendants(&HashSet::new(), Some(leader));
@@ -188,6 +188,11 @@ enum Comparison {
 }
 
 impl Comparison {
+    /// Whether a name is not as it was by now.
+    fn finds_change(&self, base: &BaseDir) -> bool {
+        matches!(self, Self::With(orders) if !guard::changed(base, &orders.known()).is_empty())
+    }
+
     /// Compares. `None` where there is nothing to compare with: the host then asks a jail.
     fn make(mut self, base: &BaseDir, control: &OwnedFd, known: &Known) -> Option<Reply> {
         let until = Instant::now() + WORD;

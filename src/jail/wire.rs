@@ -239,13 +239,9 @@ pub enum ToKeeper {
     Watch,
     /// Pass a signal to the program's process group.
     Signal(i32),
-    /// The program waits for a byte on the descriptor beside this: let it have this one, unless one of these names is not as it was.
-    Go {
-        /// Protected names as they were when they were last kept.
-        unless_changed: Vec<Stamped>,
-        /// What the program waits for.
-        byte: u8,
-    },
+    /// The program waits for a byte on the descriptor beside this: let it have this one, unless a name of the [`ToKeeper::Compare`] before
+    /// this is not as it was.
+    Go(u8),
     /// A [`ToKeeper::Compare`] follows: wait for it before reporting.
     CompareLater,
     /// When everything has ended, compare protected names with what they were.

@@ -93,14 +93,12 @@ impl Session {
         }
         let before = self.shell_begin(launch);
         begin.write_all(&before).and_then(|()| script.write_all(launch.script.as_bytes())).ok()?;
-        let mut unless_changed = Vec::new();
         if let Some(orders) = self.guard_orders() {
-            unless_changed = orders.known();
             // Before the program can end.
             wire::send(waiting.control.as_fd(), &ToKeeper::Compare(orders), &[]).ok()?;
         }
         let byte = if before.is_empty() { GO_ON } else { GO_READ };
-        wire::send(waiting.control.as_fd(), &ToKeeper::Go { unless_changed, byte }, &[go.as_fd()]).ok()?;
+        wire::send(waiting.control.as_fd(), &ToKeeper::Go(byte), &[go.as_fd()]).ok()?;
         let process = self.process_of(waiting).ok()?;
         Some(Shell { process, out, err, state, waited: true })
     }
