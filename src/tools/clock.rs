@@ -5,25 +5,7 @@ pub(crate) fn show(seconds: i64) -> String {
     let days = seconds.div_euclid(86_400);
     let rest = seconds.rem_euclid(86_400);
     let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    let mut out = String::with_capacity(20);
-    // Each answer about a file says one: digit by digit this is much quicker than by the formatter.
-    let mut put = |number: i64, digits: usize, after: char| {
-        if (0..10_000).contains(&number) && (digits == 4 || number < 100) {
-            let all = [number / 1000, number / 100 % 10, number / 10 % 10, number % 10];
-            out.extend(all[4 - digits..].iter().map(|digit| char::from(b'0' + u8::try_from(*digit).unwrap_or_default())));
-        } else {
-            out.push_str(&format!("{number:0digits$}"));
-        }
-        out.push(after);
-    };
-    put(year, 4, '-');
-    put(month, 2, '-');
-    put(day, 2, 'T');
-    put(hour, 2, ':');
-    put(minute, 2, ':');
-    put(second, 2, 'Z');
-    out
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
 /// Reads `2024-01-31`, `2024-01-31T23:59:59Z`, the same with a space or an offset such as `+02:00`, as seconds since the epoch.
