@@ -2,21 +2,15 @@
 
 use crate::ran::{Ran, answer, call, text_of};
 use crate::skip;
-use crate::space::Space;
+use crate::space::{Space, python};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 const PEER: &str = include_str!("mcp_peer.py");
-
-/// A Python that is no script of a version manager: those look for their settings in the home folder.
-fn python() -> Option<&'static str> {
-    ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists())
-}
 
 /// A space with a peer in its workspace, and a configuration that names servers by how they behave.
 fn space(servers: &[(&str, Value)]) -> Option<Space> {

@@ -1,8 +1,9 @@
 //! Protected names in every layout of a git repository: judged from outside, by what the host's git would run and by what is in the
 //! folder afterwards. Each attack runs with namespaces and without. Ordinary work with git goes on, and nothing is left behind.
 
+use crate::desk::Desk;
 use crate::skip;
-use crate::space::{Called, Space, has};
+use crate::space::{Called, Space, has, python};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -315,14 +316,15 @@ fn what_is_undone_is_said_and_the_rest_stays() {
         let called = bash(
             &space,
             alone,
-            "echo x > .mcp.json; echo x > .bailiwick.toml; mkdir .idea; echo x > .idea/a; echo x > .vscode/settings.json; echo x > .vscode/t; echo kept > mine; true",
+            "echo x > .mcp.json; echo x > .bailiwick.toml; mkdir .idea .claude; echo x > .idea/a; echo x > .claude/settings.json; echo x > .vscode/settings.json; echo x > .vscode/t; echo kept > mine; true",
         );
         let notices = called.data()["notices"].to_string();
-        for name in [".mcp.json", ".bailiwick.toml", ".idea"] {
+        for name in [".mcp.json", ".bailiwick.toml", ".idea", ".claude/settings.json"] {
             assert!(notices.contains(&format!("{name} is protected")), "{notices}");
         }
         assert_eq!(fs::read(space.ws().join("mine")).unwrap(), b"kept\n");
         fs::remove_file(space.ws().join("mine")).unwrap();
+        fs::remove_dir(space.ws().join(".claude")).unwrap();
         assert_eq!(tree(&space.ws()), before, "alone {alone}");
     }
 }
@@ -394,6 +396,11 @@ fn file_tools_refuse_protected_names() {
         ("create", json!({"path": ".bailiwick.toml", "content": ""})),
         ("create", json!({"path": ".vscode/tasks.json", "content": "{}"})),
         ("create", json!({"path": "m/.git", "content": "gitdir: ../x"})),
+        ("write", json!({"path": ".claude/settings.json", "content": "{}"})),
+        ("write", json!({"path": ".claude/settings.local.json", "content": "{}"})),
+        ("create", json!({"path": ".codex/config.toml", "content": ""})),
+        ("create", json!({"path": ".cursor/mcp.json", "content": "{}"})),
+        ("write", json!({"path": ".gemini/settings.json", "content": "{}"})),
         ("mkdir", json!({"path": ".idea"})),
         ("rename", json!({"source": "a", "destination": ".git/hooks/pre-commit"})),
         ("rename", json!({"source": ".git", "destination": "g"})),
@@ -546,11 +553,6 @@ fn what_the_settings_name_is_protected_in_each_spelling() {
     }
 }
 
-/// One that needs nothing of a home folder.
-fn python() -> Option<&'static str> {
-    ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists())
-}
-
 /// What is written through a mapping that was there before moves no time of the file, on tmpfs never: contents are compared.
 #[test]
 fn what_a_mapping_writes_is_seen() {
@@ -566,7 +568,8 @@ fn what_a_mapping_writes_is_seen() {
         assert!(init.success());
     }
     let config = sub.join(".git/config");
-    let plain = std::fs::read_to_string(&config).unwrap() + "# " + &"x".repeat(100) + "\n";
+    let first = std::fs::read_to_string(&config).unwrap();
+    let plain = |length: usize| first.clone() + "# " + &"x".repeat(length) + "\n";
     let write = r##"
 import mmap, os
 file = os.open("sub/.git/config", os.O_RDWR)
@@ -577,57 +580,18 @@ there[:] = new + b"#" * (len(before) - len(new))
 "##;
     std::fs::write(space.ws().join("mm.py"), write).unwrap();
     // Without us the file is another, and its times and size are what they were.
-    std::fs::write(&config, &plain).unwrap();
+    std::fs::write(&config, plain(100)).unwrap();
     let seen = |path: &std::path::Path| std::fs::metadata(path).map(|meta| (meta.mtime_nsec(), meta.ctime_nsec(), meta.len())).unwrap();
     let before = seen(&config);
     let ran = std::process::Command::new(python).arg("mm.py").current_dir(space.ws()).status().unwrap();
     assert!(ran.success() && std::fs::read_to_string(&config).unwrap().contains("fsmonitor"));
     assert_eq!(seen(&config), before);
-    for rung in [&[][..], &["--without-namespaces"]] {
-        std::fs::write(&config, &plain).unwrap();
+    for (rung, length) in [(&[][..], 100), (&["--without-namespaces"], 100), (&[], 3 << 20), (&["--without-namespaces"], 3 << 20)] {
+        std::fs::write(&config, plain(length)).unwrap();
         let output = space.run(rung.iter().copied().chain(["exec", "--", python, "mm.py"]));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("sub/.git/config is protected"), "{rung:?}: {said}");
         assert!(!std::fs::read_to_string(&config).unwrap().contains("fsmonitor"), "{rung:?}");
-    }
-}
-
-/// A program that everybody may start as its owner would outlive the session.
-#[test]
-fn no_command_makes_a_program_that_starts_as_its_owner() {
-    let Some(python) = python() else { skip!("no python3") };
-    let make = r#"
-import os, stat
-def attempt(act):
-    try: act()
-    except OSError: pass
-for name in "abc": open(name, "w").close()
-attempt(lambda: os.chmod("a", 0o4755))
-attempt(lambda: os.fchmod(os.open("b", os.O_RDWR), 0o6755))
-folder = os.open(".", os.O_RDONLY)
-attempt(lambda: os.chmod("c", 0o4711, dir_fd=folder))
-attempt(lambda: os.open("d", os.O_CREAT | os.O_WRONLY, 0o4755))
-attempt(lambda: os.mknod("e", stat.S_IFREG | 0o4755))
-attempt(lambda: os.mknod("f", 0o4755))
-def unnamed():
-    file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o4755)
-    os.link(f"/proc/self/fd/{file}", "g", dst_dir_fd=folder, follow_symlinks=True)
-attempt(unnamed)
-os.chmod("a", 0o755); os.mkfifo("fifo"); os.mkdir("shared", 0o2775); os.chmod("shared", 0o2775)
-"#;
-    let made = |space: &Space| {
-        let entries = std::fs::read_dir(space.ws()).unwrap().map(|entry| entry.unwrap());
-        entries.filter(|entry| entry.metadata().unwrap().mode() & 0o4000 != 0).count()
-    };
-    let open = Space::new().file("make.py", make.replace("os.chmod(\"a\", 0o755); ", ""));
-    assert!(std::process::Command::new(python).arg("make.py").current_dir(open.ws()).status().unwrap().success());
-    assert!(made(&open) >= 6, "{}", made(&open));
-    for rung in [&[][..], &["--without-namespaces"]] {
-        let space = Space::new().file("make.py", make);
-        let output = space.run(rung.iter().copied().chain(["exec", "--", python, "make.py"]));
-        assert!(output.status.success(), "{rung:?}: {}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(made(&space), 0, "{rung:?}");
-        assert!(space.ws().join("fifo").exists() && space.ws().join("shared").is_dir());
     }
 }
 
@@ -662,4 +626,20 @@ git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m one; g
             assert!(space.ws().join(name).join(".git").is_file(), "{rung:?}: {name}: {said}");
         }
     }
+}
+
+/// What was right when it was made is looked at again: a folder on its way may be a link by then.
+#[test]
+fn a_pointer_whose_way_becomes_a_link_goes() {
+    let desk = Desk::new(Space::new());
+    assert!(Command::new("git").args(["init", "-q"]).current_dir(desk.space.ws()).status().unwrap().success());
+    let run = |script: &str| {
+        let data = desk.done("sandbox_bash", json!({ "command": script }));
+        assert_eq!(data["exit_code"], 0, "{data}");
+        data["notices"].to_string()
+    };
+    assert_eq!(run("mkdir way late; git init -q way/in; echo 'gitdir: ../way/in/.git' > late/.git"), "[]");
+    let said = run("test -f late/.git; mv way other; mkdir way; ln -s \"$HOME\" way/in");
+    assert!(said.contains("late/.git is protected: it was made, and has been removed again"), "{said}");
+    assert!(desk.space.ws().join("late/.git").symlink_metadata().is_err());
 }

@@ -1,12 +1,14 @@
-//! Cases of other sandboxes that have no place among the tables: each by its number in the list, on both rungs.
+//! Cases of other sandboxes that have no place among the tables: each by its number in the list, and of attacks on us that no list has, on
+//! both rungs.
 
 use crate::skip;
-use crate::space::{Space, bailiwick, has};
+use crate::space::{Space, bailiwick, has, python};
 use crate::stage::{SECRET, attack_program};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
@@ -155,5 +157,44 @@ fn no_argument_of_a_call_widens_the_policy() {
             let output = space.run(rung.iter().copied().chain(["tool", "sandbox_bash", &call]));
             assert!(!text(&output).contains(SECRET) && !space.outside().join("new").exists(), "{rung:?} {key}: {}", text(&output));
         }
+    }
+}
+
+/// A program that everybody may start as its owner would outlive the session.
+#[test]
+fn no_command_makes_a_program_that_starts_as_its_owner() {
+    let Some(python) = python() else { skip!("no python3") };
+    let make = r#"
+import os, stat
+def attempt(act):
+    try: act()
+    except OSError: pass
+for name in "abc": open(name, "w").close()
+attempt(lambda: os.chmod("a", 0o4755))
+attempt(lambda: os.fchmod(os.open("b", os.O_RDWR), 0o6755))
+folder = os.open(".", os.O_RDONLY)
+attempt(lambda: os.chmod("c", 0o4711, dir_fd=folder))
+attempt(lambda: os.open("d", os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt(lambda: os.mknod("e", stat.S_IFREG | 0o4755))
+attempt(lambda: os.mknod("f", 0o4755))
+def unnamed():
+    file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o4755)
+    os.link(f"/proc/self/fd/{file}", "g", dst_dir_fd=folder, follow_symlinks=True)
+attempt(unnamed)
+os.chmod("a", 0o755); os.mkfifo("fifo"); os.mkdir("shared", 0o2775); os.chmod("shared", 0o2775)
+"#;
+    let made = |space: &Space| {
+        let entries = std::fs::read_dir(space.ws()).unwrap().map(|entry| entry.unwrap());
+        entries.filter(|entry| entry.metadata().unwrap().mode() & 0o4000 != 0).count()
+    };
+    let open = Space::new().file("make.py", make.replace("os.chmod(\"a\", 0o755); ", ""));
+    assert!(std::process::Command::new(python).arg("make.py").current_dir(open.ws()).status().unwrap().success());
+    assert!(made(&open) >= 6, "{}", made(&open));
+    for rung in [&[][..], &["--without-namespaces"]] {
+        let space = Space::new().file("make.py", make);
+        let output = space.run(rung.iter().copied().chain(["exec", "--", python, "make.py"]));
+        assert!(output.status.success(), "{rung:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(made(&space), 0, "{rung:?}");
+        assert!(space.ws().join("fifo").exists() && space.ws().join("shared").is_dir());
     }
 }

@@ -145,6 +145,11 @@ pub(crate) fn path() -> String {
     std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
+/// A Python that is no script of a version manager: those look for their settings in the home folder.
+pub(crate) fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists())
+}
+
 /// Whether this process is root.
 pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()

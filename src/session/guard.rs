@@ -31,6 +31,8 @@ pub(super) struct Guard {
     /// `None`: nothing has been kept yet, for no command has run.
     kept: Option<Vec<Kept>>,
     git_dirs: BTreeSet<String>,
+    /// Pointers that commands made: each is judged again, for a folder on its way may have become a link.
+    pointers: BTreeSet<String>,
     /// Folders that cannot be listed: before the first command, or said to be so since.
     closed: BTreeMap<String, Option<String>>,
     sweep_each: bool,
@@ -86,10 +88,11 @@ impl Guard {
             notices.push("the workspace is too large to be searched whole for repositories that the command made".into());
         }
         let mut kept: Vec<Kept> = self.kept.iter().flatten().filter(|kept| found.changed.contains(&kept.name)).cloned().collect();
-        // Pointers that were not there before. All others are kept.
+        // What was there before is kept as it was.
         let known: HashSet<&str> = self.kept.iter().flatten().map(|kept| kept.name.as_str()).collect();
-        let new = found.pointers.into_iter().filter(|name| !known.contains(name.as_str()));
-        kept.extend(new.map(|name| Kept { name, rule: Rule::Pointer, stamp: None, state: State::Absent }));
+        self.pointers.extend(found.pointers.iter().filter(|name| !known.contains(name.as_str())).cloned());
+        let made = found.pointers.into_iter().filter(|name| self.pointers.contains(name));
+        kept.extend(made.map(|name| Kept { name, rule: Rule::Pointer, stamp: None, state: State::Absent }));
         ((!kept.is_empty() || !fresh.is_empty()).then_some(Request::Undo { kept, fresh }), notices)
     }
 

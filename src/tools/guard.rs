@@ -257,7 +257,7 @@ fn named_by_settings(base: &BaseDir, kept: &[Kept]) -> Vec<String> {
     names
 }
 
-/// Which of these names have changed, and where the repositories are if they are searched for. Opens folders, and no file.
+/// Which of these names have changed, and where the repositories are if they are searched for.
 pub fn compare(base: &BaseDir, stamps: &[Stamped], search: bool) -> Reply {
     compare_knowing(base, stamps, search, &Known::default())
 }
@@ -414,7 +414,7 @@ fn pointed(text: &[u8], folder: &Path) -> Option<PathBuf> {
 
 /// The git folder outside of the workspace to which the workspace's own pointer leads, whole: with all of its worktrees and submodules.
 fn own_git_dir(base: &BaseDir) -> Option<PathBuf> {
-    let own = pointed(&watch::small_file(base, Path::new(".git"))?, base.path())?;
+    let own = pointed(&watch::file(base, Path::new(".git"))?, base.path())?;
     let parts: Vec<Component<'_>> = own.components().collect();
     let at = parts.iter().position(|part| matches!(part.as_os_str().to_str(), Some("worktrees" | "modules"))).unwrap_or(parts.len());
     Some(parts[..at].iter().collect())

@@ -82,9 +82,6 @@ pub enum State {
 /// Which entries of a watched folder count; others are as if they were not there.
 pub type Counts = fn(&OsStr, Kind) -> bool;
 
-/// The largest file whose content is part of its stamp, in bytes: settings and scripts are smaller.
-const SMALL: i64 = 64 * 1024;
-
 /// The folder that holds a name.
 enum Parent {
     Open(OwnedFd),
@@ -158,7 +155,7 @@ fn names(dir: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// What tells one state of a name from another: kinds, modes, sizes, times and inodes, and the content of files up to [`SMALL`]. The kernel's
+/// What tells one state of a name from another: kinds, modes, sizes, times and inodes, and contents as far as they are kept. The kernel's
 /// change time is in it, which no program can set. `None`: there is too much to tell.
 pub fn stamp(base: &BaseDir, name: &Path, counts: Counts) -> Option<String> {
     stamp_of(&parent(base, name), name, counts, STAMPED)
@@ -181,8 +178,8 @@ fn stamp_of(parent: &Parent, name: &Path, counts: Counts, most: usize) -> Option
     let mut text = String::new();
     match (parent, name.file_name()) {
         (Parent::Open(dir), Some(last)) => {
-            let mut left = most;
-            stamp_one(dir.as_fd(), last, counts, 0, &mut left, &mut text)?;
+            let (mut left, mut bytes) = (most, BYTES);
+            stamp_one(dir.as_fd(), last, counts, 0, (&mut left, &mut bytes), &mut text)?;
         }
         (Parent::Absent, _) => text.push('-'),
         _ => text.push('!'),
@@ -190,7 +187,14 @@ fn stamp_of(parent: &Parent, name: &Path, counts: Counts, most: usize) -> Option
     Some(if text.len() > 80 { Hash::of(text.as_bytes()).to_string() } else { text })
 }
 
-fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, left: &mut usize, text: &mut String) -> Option<()> {
+fn stamp_one(
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+    counts: Counts,
+    depth: usize,
+    (left, bytes): (&mut usize, &mut u64),
+    text: &mut String,
+) -> Option<()> {
     *left = left.checked_sub(1)?;
     let stat = match lstat(dir, name) {
         Ok(stat) => stat,
@@ -211,9 +215,10 @@ fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
         let _ = write!(text, "{:o}:{:x}:{:x}:{mtime:?}:{ctime:?}", stat.st_mode, stat.st_ino, stat.st_size);
         // What is written through a mapping that was writable before moves no time; on tmpfs never.
         if kind == Kind::File
-            && (1..=SMALL).contains(&stat.st_size)
-            && let Some(content) = content(dir, name, SMALL.cast_unsigned())
+            && u64::try_from(stat.st_size).is_ok_and(|size| (1..=*bytes).contains(&size))
+            && let Some(content) = content(dir, name, *bytes)
         {
+            *bytes = bytes.saturating_sub(content.len() as u64);
             let _ = write!(text, ":{}", Hash::of(&content));
         }
         return Some(());
@@ -227,7 +232,7 @@ fn stamp_one(dir: BorrowedFd<'_>, name: &OsStr, counts: Counts, depth: usize, le
         return (depth < DEPTH).then_some(());
     };
     for entry in names(inner.as_fd()).unwrap_or_default() {
-        stamp_one(inner.as_fd(), &entry, counts, depth + 1, left, text)?;
+        stamp_one(inner.as_fd(), &entry, counts, depth + 1, (left, bytes), text)?;
     }
     Some(())
 }
@@ -237,11 +242,11 @@ pub fn is_folder(base: &BaseDir, path: &Path) -> bool {
     open_folder(base.as_fd(), if path.as_os_str().is_empty() { Path::new(".") } else { path }).is_ok()
 }
 
-/// The content of a small file; `None`: there is none.
-pub fn small_file(base: &BaseDir, name: &Path) -> Option<Vec<u8>> {
+/// The content of a file; `None`: there is none, or more than is kept.
+pub fn file(base: &BaseDir, name: &Path) -> Option<Vec<u8>> {
     match (parent(base, name), name.file_name()) {
         (Parent::Open(dir), Some(last)) if Kind::of_mode(lstat(dir.as_fd(), last).ok()?.st_mode) == Kind::File => {
-            content(dir.as_fd(), last, SMALL.cast_unsigned())
+            content(dir.as_fd(), last, BYTES)
         }
         _ => None,
     }
