@@ -284,11 +284,28 @@ fn a_full_place_behind_standard_output_is_said() {
 #[test]
 fn exec_tells_a_flag_from_a_program() {
     let space = Space::new();
-    for (args, says) in [(["exec", "--polcy", "ci", "true"], "did you mean --policy?"), (["exec", "--zzz=1", "x", "true"], "--help")] {
+    let rows: [(&[&str], &str); 3] = [
+        (&["exec", "--polcy", "ci", "true"], "did you mean --policy?"),
+        (&["exec", "--polcy", "ci", "--", "true"], "did you mean --policy?"),
+        (&["exec", "--zzz=1", "x", "true"], "--help"),
+    ];
+    for (args, says) in rows {
         let output = space.run(args);
         assert!(output.status.code() == Some(125) && said(&output).contains(says), "{args:?}: {}", said(&output));
     }
     // After -- it is a program.
     let output = space.run(["exec", "--", "--polcy"]);
     assert_eq!(output.status.code(), Some(127), "{}", said(&output));
+}
+
+#[test]
+fn a_server_of_tools_that_nobody_serves_is_told_without_a_library() {
+    let place = Place::new(&[("a", "one\n")]);
+    let script = place.script(&[json!({"text": "Done."})]);
+    let config = place.space.path("mcp.json");
+    fs::write(&config, json!({"mcpServers": {"far": {"url": "http://127.0.0.1:1/mcp", "required": true}}}).to_string()).unwrap();
+    let output = place.space.run(["run", "x", "-m", &script, "--mcp-config", config.to_str().unwrap()]);
+    let said = said(&output);
+    assert!(output.status.code() != Some(0) && said.contains("the MCP server far: it cannot be reached: "), "{said}");
+    assert!(!said.contains("Transport") && !said.contains("Worker"), "{said}");
 }

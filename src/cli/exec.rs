@@ -39,7 +39,10 @@ impl Exec {
     fn try_run(self, common: &Common) -> Result<i32, Fault> {
         let first = self.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let typed = first.split('=').next().unwrap_or_default();
-        if typed.starts_with("--") && std::env::args_os().all(|arg| arg != "--") {
+        let words: Vec<OsString> = std::env::args_os().collect();
+        // What stands directly before the program's name.
+        let before = words.len().checked_sub(self.command.len() + 1).and_then(|at| words.get(at));
+        if typed.starts_with("--") && before.is_none_or(|word| word != "--") {
             let flags = super::flags();
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
             let fault = Fault::new(FaultCode::InvalidArguments, format!("exec has no flag {typed}"));
