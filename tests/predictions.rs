@@ -522,6 +522,9 @@ fn explain_says_what_it_foretold_and_what_it_tried() {
         }
         let text = explain(rung, &[".vscode/tasks.json", "--op", "remove"]);
         assert!(text.contains(": refused: ") && text.contains(".vscode is protected"), "{text}");
+        // Whoever connects to no address in particular connects to this machine.
+        let [none, own] = ["0.0.0.0:9", "127.0.0.1:9"].map(|peer| explain(rung, &[peer]));
+        assert_eq!(none.replace("0.0.0.0", "127.0.0.1"), own);
         // Nothing of it has been done.
         assert_eq!(fs::read(space.ws().join("a")).unwrap(), b"x");
         let text = explain(rung, &["--", "./run", "a", "../outside/secret", "https://nohost.example.com/", "new/file"]);

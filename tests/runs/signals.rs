@@ -180,6 +180,30 @@ fn a_run_that_was_killed_is_salvaged_at_the_next_start() {
     }
 }
 
+/// Whoever throws a killed run away and begins another in its place is told of nothing.
+#[test]
+fn a_killed_run_whose_place_is_anothers_is_let_go_of() {
+    let place = Place::new(&[("a", "one\n")]);
+    let apart = tempfile::Builder::new().prefix("bw-sessions-").tempdir_in("/var/tmp").unwrap();
+    let place = Place { space: place.space.env("TMPDIR", apart.path().to_str().unwrap()) };
+    let word = format!("{}70", std::process::id());
+    let lines = [calls(&[bash("echo two > a")]), calls(&[bash(&format!("sleep 60.{word}"))])];
+    let mut child = place.command(&lines, &[]).stderr(Stdio::null()).spawn().unwrap();
+    until("the last call", || fs::read_to_string(place.transcript()).unwrap_or_default().contains(&format!("sleep 60.{word}\"}}")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("its processes are gone with it", || left(&format!("sleep 60.{word}")).is_empty());
+    let model = place.script(&[says("Nothing to do.")]);
+    fs::remove_dir_all(place.out()).unwrap();
+    let again = || place.space.run(["run", "x", "-m", &model, "--out", &place.out().display().to_string()]);
+    let output = again();
+    assert!(code(output.status) == 0 && !stderr(&output).contains("killed"), "{}", stderr(&output));
+    // And so is the next one, for nothing of it is kept.
+    fs::remove_dir_all(place.out()).unwrap();
+    let output = again();
+    assert!(code(output.status) == 0 && !stderr(&output).contains("killed"), "{}", stderr(&output));
+}
+
 /// A run is salvaged at the start of another one; that one is ended in the middle of it, by what asks and by what does not. Nothing is lost:
 /// the next start salvages again.
 #[test]
