@@ -51,6 +51,11 @@ fn a_process_lives_from_call_to_call_and_ends_when_it_is_told() {
             assert_eq!((&listed["data"]["total"], &listed["data"]["processes"][1]["running"]), (&json!(2), &json!(true)), "{listed}");
             let stopped = call(session, "process_stop", json!({"id": "p2"})).await;
             assert_eq!(stopped["data"]["running"], false, "{stopped}");
+            let script = "trap 'echo swept' EXIT; echo up; while :; do sleep 0.05; done";
+            let third = call(session, "process_start", json!({"command": script, "ready": {"regex": "up", "timeout_ms": 20_000}})).await;
+            assert_eq!(third["data"]["ready"], true, "{third}");
+            let stopped = call(session, "process_stop", json!({"id": "p3"})).await;
+            assert!(stopped["data"]["output"].as_str().unwrap().ends_with("swept\n"), "its own trap runs: {stopped}");
             assert_eq!(call(session, "process_stop", json!({"id": "p9"})).await["data"]["code"], "unknown_process");
         });
     }

@@ -81,6 +81,12 @@ const ROWS: &[(&str, &str, u64, Is)] = &[
     ("S84 SIGSEGV", "kill -SEGV $$", 20_000, Is::Fault("killed_by_signal", "SIGSEGV")),
     ("S84 SIGKILL", "kill -9 $$", 20_000, Is::Fault("killed_by_signal", "SIGKILL")),
     ("S84 a child's death", "sleep MARK & kill -SEGV $!; wait $!", 20_000, Is::Done(139, "")),
+    (
+        "S84 the death of children that have not begun",
+        "for n in {1..300}; do sleep MARK & for ((i = 0; i < n % 100; i++)); do :; done; kill $!; wait $!; done 2>&-; echo $?",
+        20_000,
+        Is::Done(0, "143\n"),
+    ),
     ("S86 a job and its tree", "setsid sleep MARK & sleep MARK & wait", 700, Is::Fault("timed_out", "777.")),
     (
         "S87 a plain & is ended and said",

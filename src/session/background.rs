@@ -244,7 +244,7 @@ impl Session {
                 (read, Some(Sender::from_owned_fd(write).map_err(super::command::broken)?))
             }
         };
-        let (streams, _) = self.shell_streams(&launch, stdin_end, out_end, err_end)?;
+        let streams = self.shell_streams(&launch, stdin_end, out_end, err_end, None)?;
         // While it runs, and until the next comparison, protected names are not known to be as they were.
         self.guard_before(false).await?;
         let (launched, control) = self.start_shell(&launch, streams)?;

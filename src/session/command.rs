@@ -48,7 +48,7 @@ pub(super) struct ShellState {
     /// A shell that waits for the next command.
     pub(super) spare: Option<Primed>,
     /// What bash runs before each script, sealed: without state to read, with, and where it waits first.
-    preludes: [Option<OwnedFd>; 2],
+    preludes: [Option<OwnedFd>; 4],
     pub(super) waiting_prelude: Option<OwnedFd>,
     /// Where bash was found.
     bash: Option<PathBuf>,
@@ -358,15 +358,15 @@ impl Session {
         Ok(Some((outcome, compared)))
     }
 
-    /// What a shell is given: its streams, the script, the state that the last command left. Returns also where it leaves its own.
+    /// What a shell is given: its streams, the script, the state that the last command left, and `state`, where it leaves its own.
     pub(super) fn shell_streams(
         &self,
         launch: &Launch,
         stdin: OwnedFd,
         stdout: OwnedFd,
         stderr: OwnedFd,
-    ) -> Result<(Streams, OwnedFd), Fault> {
-        let state = wire::sized_memfd(MAX_STATE as u64).map_err(internal)?;
+        state: Option<OwnedFd>,
+    ) -> Result<Streams, Fault> {
         let begin = self.shell_begin(launch);
         let memory = |bytes: &[u8]| wire::memfd(bytes).map_err(internal);
         let mut streams = vec![
@@ -374,19 +374,20 @@ impl Session {
             (stdout, 1),
             (stderr, 2),
             (
-                match begin.is_empty() {
-                    true => self.prelude(|shell| &mut shell.preludes[0], || shell_state::prelude(false))?,
-                    false => self.prelude(|shell| &mut shell.preludes[1], || shell_state::prelude(true))?,
+                {
+                    let (reads, leaves) = (!begin.is_empty(), state.is_some());
+                    let place = usize::from(reads) + 2 * usize::from(leaves);
+                    self.prelude(|shell| &mut shell.preludes[place], || shell_state::prelude(reads, leaves))?
                 },
                 PRELUDE_FD,
             ),
             (memory(launch.script.as_bytes())?, SCRIPT_FD),
-            (state.try_clone().map_err(broken)?, STATE_OUT_FD),
         ];
         if !begin.is_empty() {
             streams.push((memory(&begin)?, STATE_IN_FD));
         }
-        Ok((Streams(streams), state))
+        streams.extend(state.map(|state| (state, STATE_OUT_FD)));
+        Ok(Streams(streams))
     }
 
     /// What a shell reads before its script; empty where there is nothing.
@@ -440,7 +441,9 @@ impl Session {
     fn new_shell(&self, launch: &Launch) -> Result<Shell<'_>, Fault> {
         let (out, out_end) = pipe()?;
         let (err, err_end) = pipe()?;
-        let (streams, state) = self.shell_streams(launch, input(launch.stdin.as_deref())?, out_end, err_end)?;
+        let state = wire::sized_memfd(MAX_STATE as u64).map_err(internal)?;
+        let kept = state.try_clone().map_err(broken)?;
+        let streams = self.shell_streams(launch, input(launch.stdin.as_deref())?, out_end, err_end, Some(kept))?;
         Ok(Shell { process: self.hand_over_shell(launch, streams)?, out, err, state, waited: false })
     }
 

@@ -29,12 +29,21 @@ pub const MAX_STATE: usize = 1 << 20;
 ///   `DEBUG` trap or `set -x` of the user's would write into the user's output; what a `DEBUG` trap writes between the records is skipped)
 ///   and it is part of an `||` list, so that `set -e` does not act in it. `PIPESTATUS` is read by its first command. It does not
 ///   change the exit code. Standard error is closed and not sent to `/dev/null`: that is cheaper, and always possible.
+/// * With the first `EXIT` trap bash puts a handler of its own on every signal that ends a program, but on those that have a trap. A child
+///   that was just forked has it too, until it resets it some stat calls later, and what comes in between is lost: `server & kill $!` would now
+///   and then kill nobody. So all of them have a trap while ours is set, and none afterwards: signals are as a plain bash has
+///   them. What it costs: a shell that ends by a signal leaves no state and runs no `EXIT` trap of the user's either.
+/// * A shell that leaves nothing (a background process) has neither: its `EXIT` trap runs when it is asked to stop.
 /// * `exec` is run before the user's functions are there; `builtin` keeps functions of the user's named `printf` or `export` out.
 /// * `__bailiwick_undo` holds what takes the variables of one call back; it exists only until the trap is set.
 /// * The last command succeeds, so that `$?` is 0 when the script begins.
-const PRELUDE: [&str; 3] = [
+const PRELUDE: [&str; 4] = [
     r#"builtin unset -v BASH_ENV
-exec 247>&9 7<&- 9>&-
+exec 7<&-
+"#,
+    r#"exec 247>&9 9>&-
+builtin trap : HUP INT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM SYS EXIT
+builtin trap - HUP INT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM SYS
 "#,
     r#"builtin . /dev/fd/8 2>&-
 "#,
@@ -48,10 +57,10 @@ builtin export -p
 builtin export -pf
 builtin printf "\0end\0"
 } 2>&- >&247 || :' EXIT
-builtin unset -v __bailiwick_undo
-builtin :
 "#,
 ];
+/// The last of what bash runs.
+const LAST: &str = "builtin unset -v __bailiwick_undo\nbuiltin :\n";
 
 /// Where a bash that has been started ahead hears that it may go on.
 pub const GO_FD: i32 = 5;
@@ -60,16 +69,18 @@ pub const GO_ON: u8 = b'n';
 /// Read the state first.
 pub const GO_READ: u8 = b's';
 
-/// What bash runs before the user's script. Where [`compose`] wrote nothing, nothing is read, and there is no descriptor 8.
-pub fn prelude(reads_state: bool) -> String {
-    let [head, read, trap] = PRELUDE;
-    [head, if reads_state { read } else { "" }, trap].concat()
+/// What bash runs before the user's script. Where [`compose`] wrote nothing, nothing is read, and there is no descriptor 8; where nothing
+/// is to be left, there is no descriptor 9.
+pub fn prelude(reads_state: bool, leaves_state: bool) -> String {
+    let [head, catch, read, trap] = PRELUDE;
+    let [catch, trap] = if leaves_state { [catch, trap] } else { [""; 2] };
+    [head, catch, if reads_state { read } else { "" }, trap, LAST].concat()
 }
 
 /// What bash runs that has been started before there is a script: it waits for one byte on descriptor [`GO_FD`], [`GO_ON`] or, where
 /// [`compose`] wrote something by then, [`GO_READ`]. Without a byte it ends.
 pub fn waiting_prelude() -> String {
-    let [head, read, trap] = PRELUDE;
+    let [head, catch, read, trap] = PRELUDE;
     let go = format!(
         r#"builtin read -r -N 1 -u {GO_FD} __bailiwick_go 2>&- || builtin exit 1
 exec {GO_FD}<&-
@@ -82,7 +93,7 @@ builtin unset -v __bailiwick_go
 "#,
         char::from(GO_READ),
     );
-    [head, &go, trap].concat()
+    [head, catch, &go, trap, LAST].concat()
 }
 
 /// What a shell left for the next one. All of it is written by the jail: hostile.

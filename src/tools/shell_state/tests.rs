@@ -38,6 +38,7 @@ fn a_shell_that_waited_is_as_any_other() {
     a_call_that_names_its_folder_starts_there();
     the_script_sees_an_undisturbed_shell();
     state_is_absent_where_the_shell_is_replaced_or_traps_exit();
+    signals_are_as_a_plain_bash_has_them();
     let base = base();
     let ran = bash(base.path(), &Begin::default(), "echo $SECONDS; { : <&5; } 2>/dev/null || echo closed");
     assert_eq!(ran.out(), "0\nclosed\n");
@@ -54,7 +55,7 @@ fn bash(base: &Path, begin: &Begin<'_>, script: &str) -> Ran {
     let script = file("script", script.as_bytes());
     let composed = compose(begin);
     let waited = WAITED.get();
-    let prelude = file("prelude", if waited { waiting_prelude() } else { prelude(!composed.is_empty()) }.as_bytes());
+    let prelude = file("prelude", if waited { waiting_prelude() } else { prelude(!composed.is_empty(), true) }.as_bytes());
     let before = file("before", &composed);
     let take = if composed.is_empty() && !waited { "" } else { r#"8<"$3""# };
     let go = file("go", &[if composed.is_empty() { GO_ON } else { GO_READ }]);
@@ -252,6 +253,24 @@ fn state_is_absent_where_the_shell_is_replaced_or_traps_exit() {
     }
     let ran = bash(base.path(), &Begin::default(), "export A=1; echo 'unfinished");
     assert!(ran.err().contains("unexpected EOF while looking for matching"), "{}", ran.err());
+}
+
+/// Bash has handlers of its own where a script sets an `EXIT` trap, and a child loses what comes before it has reset them.
+#[test]
+fn signals_are_as_a_plain_bash_has_them() {
+    let base = base();
+    // No program is asked: while bash waits for one, its signals are others. SIGINT is bash's own affair as soon as it had a trap.
+    let script = "trap - INT; while read -r line; do [[ $line == Sig[BIC]* ]] && echo \"$line\"; done </proc/$$/status; :";
+    let plain = Command::new("/bin/bash").args(["-c", script]).stdin(Stdio::null()).output().unwrap();
+    let plain = String::from_utf8(plain.stdout).unwrap();
+    assert_eq!(plain.lines().count(), 3, "{plain}");
+    let trapped = Command::new("/bin/bash").args(["-c", &format!("trap : EXIT; {script}")]).stdin(Stdio::null()).output().unwrap();
+    assert_ne!(String::from_utf8(trapped.stdout).unwrap(), plain, "shown with a trap");
+    let ran = bash(base.path(), &Begin::default(), script);
+    assert_eq!(ran.out(), plain);
+    assert!(ran.state.script.is_some());
+    let again = bash(base.path(), &Begin { state: Some(&ran.state), follow_cwd: true, ..Begin::default() }, script);
+    assert_eq!(again.out(), plain);
 }
 
 #[test]
