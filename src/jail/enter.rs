@@ -33,22 +33,22 @@ const NOT_EXECUTABLE: i32 = 126;
 pub type Folders<'a> = (&'a BaseDir, Option<&'a OwnedFd>, Option<&'a OwnedFd>);
 
 /// Narrows this process and answers calls until the wire ends.
-pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool], folders: Folders<'_>, wire: OwnedFd) -> ! {
-    let Ok((confined, base, wire, spool)) = narrow(parent, prepared, folders, wire) else { sys::exit_now(1) };
+pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool], folders: Folders<'_>, wire: [OwnedFd; 2]) -> ! {
+    let Ok((confined, base, [from, to], spool)) = narrow(parent, prepared, folders, wire) else { sys::exit_now(1) };
     // A jail that was ended in the middle of a write in place left its record to the next one. What cannot be undone now is tried
     // again, at the latest when the next session starts.
     let _ = base.recover_journal();
     // Most calls are one read.
-    let mut wire = BufReader::new(File::from(wire));
+    let (mut from, mut to) = (BufReader::new(File::from(from)), File::from(to));
     let memory = Memory::default();
-    while let Ok(Some(frame)) = wire::read_frame(&mut wire) {
+    while let Ok(Some(frame)) = wire::read_frame(&mut from) {
         let Ok(call) = wire::parse::<ToJail>(&frame) else { break };
         let reply = answer(&confined, registry, &base, &memory, spool.as_ref(), call);
-        let written = match reply.write(wire.get_mut()) {
+        let written = match reply.write(&mut to) {
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                 let fault = Fault::new(FaultCode::ReplyTooLarge, "the answer is larger than the wire takes")
                     .hint("ask for less: limit, offset, max_per_file");
-                FromJail { answer: Answer::failed(fault), seen: reply.seen }.write(wire.get_mut())
+                FromJail { answer: Answer::failed(fault), seen: reply.seen }.write(&mut to)
             }
             other => other,
         };
@@ -59,7 +59,7 @@ pub fn answer_calls(parent: Pid, prepared: &Prepared, registry: &[&dyn AnyTool],
     sys::exit_now(0)
 }
 
-type Narrow = (Confined, BaseDir, OwnedFd, Option<OwnedFd>);
+type Narrow = (Confined, BaseDir, [OwnedFd; 2], Option<OwnedFd>);
 
 /// Narrows this process and undoes what the journal holds; the exit code says how much.
 pub fn undo(parent: Pid, prepared: &Prepared, base: &BaseDir, journal: &OwnedFd) -> ! {
@@ -80,22 +80,22 @@ fn confine_here(parent: Pid, prepared: &Prepared, base: &BaseDir) -> Result<Conf
     prepared.apply()
 }
 
-fn narrow(parent: Pid, prepared: &Prepared, (base, spool, journal): Folders<'_>, wire: OwnedFd) -> Result<Narrow, Fault> {
+fn narrow(parent: Pid, prepared: &Prepared, (base, spool, journal): Folders<'_>, wire: [OwnedFd; 2]) -> Result<Narrow, Fault> {
     let broken = |errno: Errno| Fault::new(FaultCode::Internal, errno.desc());
     let confined = confine_here(parent, prepared, base)?;
-    let mut keep = vec![base.as_fd(), wire.as_fd()];
+    let mut keep = vec![base.as_fd(), wire[0].as_fd(), wire[1].as_fd()];
     keep.extend(journal.map(AsFd::as_fd));
     keep.extend(spool.map(AsFd::as_fd));
     let mut kept = sys::keep_only(&keep).map_err(broken)?.into_iter();
     // What these variables named has been closed with everything else; their numbers are not ours any more.
     let _ = std::mem::ManuallyDrop::new(wire);
-    match (kept.next(), kept.next()) {
-        (Some(fd), Some(wire)) => {
+    match (kept.next(), kept.next(), kept.next()) {
+        (Some(fd), Some(from), Some(to)) => {
             let mut base = BaseDir::from_fd(fd, base.path().to_path_buf()).with_protected(base.protected().to_vec());
             if journal.is_some() {
                 base = base.with_journal(kept.next().ok_or_else(|| broken(Errno::EBADF))?);
             }
-            Ok((confined, base, wire, kept.next()))
+            Ok((confined, base, [from, to], kept.next()))
         }
         _ => Err(broken(Errno::EBADF)),
     }

@@ -1,7 +1,7 @@
 //! The host's side: starts the warden and asks it for jails.
 
 use super::warden::{ROLE, WIRE};
-use super::wire::{self, FromWarden, ToWarden};
+use super::wire::{self, Ends, FromWarden, ToWarden};
 use crate::confine::Report;
 use crate::envelope::{Fault, FaultCode};
 use crate::policy::{Access, Charter};
@@ -140,10 +140,10 @@ impl Warden {
     ///
     /// # Errors
     /// `session_closed`, `internal`.
-    pub fn open_calls(&self, access: Access) -> Result<(u64, OwnedFd), Fault> {
-        let (ours, theirs) = wire::stream_pair().map_err(no_wire)?;
+    pub fn open_calls(&self, access: Access) -> Result<(u64, Ends), Fault> {
+        let (ours, theirs) = wire::call_wire().map_err(no_wire)?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.send(&ToWarden::Open { id, access, ahead: false }, &[theirs.as_fd()])?;
+        self.send(&ToWarden::Open { id, access, ahead: false }, &[theirs.from.as_fd(), theirs.to.as_fd()])?;
         Ok((id, ours))
     }
 

@@ -358,7 +358,7 @@ impl Warden {
     fn open(&mut self, registry: &[&dyn AnyTool], (id, access, ahead): (u64, Access, bool), fds: Vec<OwnedFd>) -> Result<(), Errno> {
         let refused = |code, message: &str| FromWarden::NotOpened { id, fault: Fault::new(code, message) };
         let mut fds = fds.into_iter();
-        let (Some(first), second) = (fds.next(), fds.next()) else {
+        let (Some(first), Some(second)) = (fds.next(), fds.next()) else {
             return self.say(&refused(FaultCode::Internal, "the jail came without its wire"));
         };
         if !self.prepared.contains_key(&access)
@@ -371,15 +371,15 @@ impl Warden {
             Ok(Forked::Parent(pid)) => pid,
             Ok(Forked::Child) => {
                 self.wire = None;
-                match (self.prepared.get(&access), access, second) {
-                    (Some(prepared), Access::Look | Access::Change, _) => {
+                match (self.prepared.get(&access), access) {
+                    (Some(prepared), Access::Look | Access::Change) => {
                         let spool = self.spool.as_ref().filter(|_| access == Access::Look);
                         let journal = self.journal.as_ref().filter(|_| access == Access::Change);
-                        enter::answer_calls(me, prepared, registry, (&self.base, spool, journal), first)
+                        enter::answer_calls(me, prepared, registry, (&self.base, spool, journal), [first, second])
                     }
-                    (Some(prepared), _, Some(control)) => {
+                    (Some(prepared), _) => {
                         let bounds = keeper::Bounds { disk: &self.disk, cgroup: self.cgroup.as_ref() };
-                        keeper::keep(prepared, &self.charter, &self.base, &bounds, (first, control), ahead)
+                        keeper::keep(prepared, &self.charter, &self.base, &bounds, (first, second), ahead)
                     }
                     _ => sys::exit_now(2),
                 }

@@ -30,6 +30,9 @@ use std::path::PathBuf;
 /// The most bytes of a message that travel inside it; larger ones go by memfd.
 const INLINE: usize = 32 * 1024;
 
+/// How many bytes of an answer the kernel is asked to hold: those of a file of 187 KB, with what its lines are shown with.
+const ANSWER: i32 = 256 * 1024;
+
 /// The most bytes of any message or frame. A file of 8 MiB still fits when every byte of it has to be escaped.
 pub const MOST: usize = 64 * 1024 * 1024;
 
@@ -43,7 +46,7 @@ pub enum ToWarden {
         /// The classes that this session will use; others are not prepared.
         classes: Vec<Access>,
     },
-    /// Make a jail. Descriptors: for `Look` and `Change` its end of the call wire; for `Execute` and `Own` the leader's end
+    /// Make a jail. Descriptors: for `Look` and `Change` its ends of the call wire, to read and to write; for `Execute` and `Own` the leader's end
     /// of the launch wire and the keeper's end of the control wire.
     Open {
         /// The host's number of the jail.
@@ -462,20 +465,35 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 /// # Errors
 /// The kernel's own.
 pub fn packet_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    pair(nix::sys::socket::SockType::SeqPacket)
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
 }
 
-/// A connected pair for calls.
+/// One end of the wire for calls, which carries no descriptors: two pipes, since to write to one and to be woken by it costs two thirds
+/// of what a socket does.
+#[derive(Debug)]
+pub struct Ends {
+    /// What comes from the other side.
+    pub from: File,
+    /// What goes there.
+    pub to: File,
+}
+
+/// A wire for calls: our ends, which never block, and theirs, which do.
 ///
 /// # Errors
 /// The kernel's own.
-pub fn stream_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    pair(nix::sys::socket::SockType::Stream)
-}
-
-fn pair(kind: nix::sys::socket::SockType) -> Result<(OwnedFd, OwnedFd), Errno> {
-    use nix::sys::socket::{AddressFamily, SockFlag, socketpair};
-    socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+pub fn call_wire() -> Result<(Ends, Ends), Errno> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use nix::unistd::pipe2;
+    let (their_from, to) = pipe2(OFlag::O_CLOEXEC)?;
+    let (from, their_to) = pipe2(OFlag::O_CLOEXEC)?;
+    for end in [&to, &from] {
+        fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    }
+    // A longer answer comes in one piece. Where somebody has used up what a user may have of this, it comes in several.
+    let _ = fcntl(&from, FcntlArg::F_SETPIPE_SZ(ANSWER));
+    Ok((Ends { from: from.into(), to: to.into() }, Ends { from: their_from.into(), to: their_to.into() }))
 }
 
 /// Whether a descriptor has something to read, or its other end is closed, within `timeout_ms` (-1: for ever).

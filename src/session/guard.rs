@@ -7,7 +7,7 @@
 use super::{Session, TOOL_TIME};
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::Warden;
-use crate::jail::wire::{self, FromJail, Orders, ToJail, ToKeeper};
+use crate::jail::wire::{self, Ends, FromJail, Orders, ToJail, ToKeeper};
 use crate::policy::{Access, Charter};
 use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule, Stamped};
 use crate::tools::{Answer, AnyTool};
@@ -15,7 +15,7 @@ use crate::workspace::escape;
 use crate::workspace::watch::State;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::File;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::io::Write;
 
 /// The workspace is searched for new repositories after each command while a search takes no longer, in milliseconds; else at the
@@ -318,15 +318,22 @@ impl Once {
 }
 
 /// Asks the guard in its jail, which is opened the first time.
-fn ask(warden: &Warden, wire: &mut Option<File>, request: &Request) -> Result<Reply, Fault> {
+fn ask(warden: &Warden, wire: &mut Option<Ends>, request: &Request) -> Result<Reply, Fault> {
     let broken = |error: std::io::Error| Fault::new(FaultCode::JailDied, format!("protected names could not be compared: {error}"));
     let wire = match wire {
         Some(wire) => wire,
-        None => wire.insert(File::from(warden.open_calls(Access::Change)?.1)),
+        None => {
+            let wire = wire.insert(warden.open_calls(Access::Change)?.1);
+            // Nothing else is done meanwhile.
+            for end in [&wire.from, &wire.to] {
+                fcntl(end, FcntlArg::F_SETFL(OFlag::empty())).map_err(|errno| broken(errno.into()))?;
+            }
+            wire
+        }
     };
     let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
     let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms, shown: false };
-    wire.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
-    let frame = wire::read_frame(wire).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
+    wire.to.write_all(&wire::frame(&call).map_err(broken)?).map_err(broken)?;
+    let frame = wire::read_frame(&mut wire.from).map_err(broken)?.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;
     read_reply(&FromJail::parse(frame, 0).map_err(broken)?.answer)
 }

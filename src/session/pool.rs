@@ -3,7 +3,7 @@
 use super::{Session, TOOL_TIME};
 use crate::envelope::{Fault, FaultCode};
 use crate::jail::spawn::Warden;
-use crate::jail::wire::{self, FromJail, MOST, ToJail};
+use crate::jail::wire::{self, Ends, FromJail, MOST, ToJail};
 use crate::policy::Access;
 use crate::tools::{Answer, AnyTool};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,10 +11,9 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Semaphore;
 
 /// How many calls that only look run at the same time.
@@ -25,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// How long an answer is waited for by this thread, which is idle meanwhile, before the runtime waits for it: most are there by then, and a
 /// thread that goes to sleep at once leaves its core to who works for it.
-const SOON: Duration = Duration::from_millis(1);
+const SOON_MS: i32 = 1;
 
 /// How much of an answer is read before its length is known.
 const BUFFER: usize = 8 * 1024;
@@ -51,8 +50,7 @@ impl Default for Pool {
 
 struct Warm {
     id: u64,
-    /// Blocks for [`SOON`] at most, unless the runtime waits for it.
-    wire: StdUnixStream,
+    wire: Ends,
     /// How much of the session's memory it has been told.
     told: u64,
 }
@@ -60,7 +58,7 @@ struct Warm {
 impl Warm {
     /// Whether it is there and silent, as it is between calls. One that somebody has ended meanwhile is no reason to fail a call.
     fn waits(&self) -> bool {
-        let mut ready = [PollFd::new(self.wire.as_fd(), PollFlags::POLLIN)];
+        let mut ready = [PollFd::new(self.wire.from.as_fd(), PollFlags::POLLIN)];
         matches!(poll(&mut ready, PollTimeout::ZERO), Ok(0))
     }
 }
@@ -148,10 +146,7 @@ impl Session {
     }
 
     fn open_jail(&self, access: Access) -> Result<Warm, Fault> {
-        let (id, fd) = self.warden.open_calls(access)?;
-        let broken = |error: io::Error| Fault::new(FaultCode::Internal, format!("no wire for a jail: {error}"));
-        let wire = StdUnixStream::from(fd);
-        wire.set_read_timeout(Some(SOON)).and_then(|()| wire.set_write_timeout(Some(SOON))).map_err(broken)?;
+        let (id, wire) = self.warden.open_calls(access)?;
         Ok(Warm { id, wire, told: 0 })
     }
 }
@@ -161,7 +156,7 @@ const HEAD: usize = 4;
 
 /// A frame on its way, and the one that answers it: bounded before it is read and checked after.
 struct Exchange<'a> {
-    wire: &'a StdUnixStream,
+    wire: &'a Ends,
     frame: &'a [u8],
     sent: usize,
     /// What has come of the answer, its head included.
@@ -178,32 +173,38 @@ impl Exchange<'_> {
                 Err(error) => return Err(error),
             }
         }
-        loop {
+        while wire::wait_readable(&self.wire.from, SOON_MS)? {
             match self.read() {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                // A signal is the runtime's to hear.
-                Err(error) if may_wait(&error) => return Ok(false),
+                Err(error) if may_wait(&error) => {}
                 Err(error) => return Err(error),
             }
         }
+        Ok(false)
     }
 
     /// Waits until the answer is whole.
     async fn later(&mut self) -> io::Result<()> {
-        // One more descriptor of the same wire: whether it blocks is the same for both.
-        self.wire.set_nonblocking(true)?;
-        let wire = UnixStream::from_std(self.wire.try_clone()?)?;
-        while self.sent < self.frame.len() {
-            wire.async_io(Interest::WRITABLE, || self.send()).await?;
+        if self.sent < self.frame.len() {
+            let mut to = Sender::from_file(self.wire.to.try_clone()?)?;
+            to.write_all(&self.frame[self.sent..]).await?;
         }
-        while !wire.async_io(Interest::READABLE, || self.read()).await? {}
-        drop(wire);
-        self.wire.set_nonblocking(false)
+        let mut from = Receiver::from_file(self.wire.from.try_clone()?)?;
+        loop {
+            let most = match self.missing()? {
+                Some(0) => return Ok(()),
+                missing => missing.unwrap_or(BUFFER).min(1 << 20),
+            };
+            self.reply.reserve(most);
+            if (&mut from).take(most as u64).read_buf(&mut self.reply).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let mut wire = self.wire;
+        let mut wire = &self.wire.to;
         match wire.write(&self.frame[self.sent..])? {
             0 => Err(io::ErrorKind::WriteZero.into()),
             count => {
@@ -215,7 +216,7 @@ impl Exchange<'_> {
 
     /// Reads what has come. Returns whether the answer is whole.
     fn read(&mut self) -> io::Result<bool> {
-        let mut wire = self.wire;
+        let mut wire = &self.wire.from;
         let there = self.reply.len();
         match self.missing()? {
             Some(0) => return Ok(true),
