@@ -93,6 +93,10 @@ impl Apply {
             say!("the patch is empty: there is nothing to change");
             return Ok(());
         }
+        // What git takes for the beginning of a change: its own header, or those that diff writes.
+        if !patch.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"diff --git ") || line.starts_with(b"--- ")) {
+            return Err(wrong("this is no patch".into()).into());
+        }
         let mut engine = Engine::start()?;
         let setup = Setup::new(common)?;
         if setup.charter().execute.is_none() {

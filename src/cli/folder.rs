@@ -317,7 +317,9 @@ fn outside(folder: &Path, base: &Path) -> Result<PathBuf, Fault> {
 
 /// Where a folder is, or will be when it is made: what is there of it is followed, and `..` leads back from what is not.
 fn place_of(folder: &Path) -> std::io::Result<PathBuf> {
-    let (mut real, mut missing) = (Path::new(".").canonicalize()?, Vec::new());
+    // The folder that this was started in may be gone, which matters to nobody whose folder is elsewhere.
+    let start = if folder.is_absolute() { Path::new("/") } else { Path::new(".") };
+    let (mut real, mut missing) = (start.canonicalize()?, Vec::new());
     for part in folder.components() {
         match part {
             Component::Prefix(_) | Component::CurDir => {}

@@ -45,7 +45,7 @@ pub(super) struct ModelFlags {
     #[arg(long, value_name = "FILE", conflicts_with = "api_key_fd")]
     api_key_file: Option<PathBuf>,
     /// An open descriptor from which the key is read
-    #[arg(long, value_name = "N", value_parser = whole::<i32>(0, 1 << 20))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i32>(0, 1 << 20))]
     api_key_fd: Option<i32>,
     #[arg(skip)]
     taken: Mutex<Option<std::fs::File>>,
@@ -57,10 +57,10 @@ pub(super) struct ModelFlags {
     #[arg(long)]
     no_stream: bool,
     /// Requests that failed for a passing reason are sent again so many times, within two minutes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(0, 20))]
+    #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true, value_parser = whole::<u32>(0, 20))]
     retries: u32,
     /// Seconds without a byte after which the model's server counts as silent
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = whole::<u64>(1, 3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, allow_negative_numbers = true, value_parser = whole::<u64>(1, 3600))]
     silence: u64,
 }
 

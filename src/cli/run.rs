@@ -45,22 +45,22 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE")]
     attach: Vec<PathBuf>,
     /// Requests to the model, at the most [default: what the policy says, else 100]
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, u64::from(u32::MAX)))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1, u64::from(u32::MAX)))]
     max_turns: Option<u32>,
     /// Wall time of the whole run, at the most
-    #[arg(long, value_name = "SECONDS", value_parser = whole::<u64>(1, u64::MAX))]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = whole::<u64>(1, u64::MAX))]
     time_limit: Option<u64>,
     /// Tokens of the whole run, read and written together, at the most
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>(1, u64::MAX))]
     max_tokens: Option<u64>,
     /// What the whole run may cost, in US dollars
-    #[arg(long, value_name = "USD", value_parser = dollars)]
+    #[arg(long, value_name = "USD", allow_negative_numbers = true, value_parser = dollars)]
     max_cost: Option<f64>,
     /// The model's price in US dollars for a million tokens, read and written
     #[arg(long, value_name = "IN,OUT")]
     price: Option<String>,
     /// Failed tool calls in a row, at the most [default: what the policy says, else 8]
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, u64::from(u32::MAX)))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1, u64::from(u32::MAX)))]
     max_tool_errors: Option<u32>,
     /// Speak to the model by the text protocol instead of native tool calls
     #[arg(long)]

@@ -126,10 +126,10 @@ impl Scripted {
     /// Reads a script from a file.
     ///
     /// # Errors
-    /// [`ProviderError::Script`] with the line.
+    /// [`ProviderError::Setting`] for a file that cannot be read, [`ProviderError::Script`] with the line.
     pub fn open(file: &Path) -> Result<Self, ProviderError> {
         let name = file.display().to_string();
-        let broken = |what: String| ProviderError::Script { file: name.clone(), line: 1, what };
+        let broken = |what: String| ProviderError::Setting { what: format!("{name}: {what}") };
         let mut bytes = Vec::new();
         std::fs::File::open(file)
             .and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
@@ -434,7 +434,7 @@ stop = "length"
         }
         assert!(Scripted::new("s", b"{}\n\xff", Form::JsonLines).unwrap_err().to_string().starts_with("s:2: the script is not UTF-8"));
         assert!(
-            Scripted::open(Path::new("no/such/script")).unwrap_err().to_string().starts_with("no/such/script:1: the script cannot be read")
+            Scripted::open(Path::new("no/such/script")).unwrap_err().to_string().starts_with("no/such/script: the script cannot be read")
         );
     }
 }

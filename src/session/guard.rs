@@ -13,9 +13,9 @@ use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule, Stamped};
 use crate::tools::{Answer, AnyTool};
 use crate::workspace::escape;
 use crate::workspace::watch::State;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::io::Write;
 
 /// The workspace is searched for new repositories after each command while a search takes no longer, in milliseconds; else at the
