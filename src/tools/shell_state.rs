@@ -314,11 +314,17 @@ pub fn parse_state(bytes: &[u8]) -> State {
             script = Some(text.to_vec());
         }
     }
-    // Without its end it was cut off somewhere, and half a declaration is worse than none.
-    state.script = script.filter(|_| ended);
-    if !ended {
+    // Without its end it was cut off somewhere, and half a declaration is worse than none. What came before it is whole.
+    if !ended && script.is_some() {
+        state.notices.push(format!(
+            "the exported variables and functions of this command do not last: they are larger than {} MiB, or the shell was ended while it \
+             told them",
+            MAX_STATE >> 20
+        ));
+    } else if !ended {
         state.cwd = None;
     }
+    state.script = script.filter(|_| ended);
     state
 }
 

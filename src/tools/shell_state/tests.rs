@@ -274,6 +274,19 @@ fn signals_are_as_a_plain_bash_has_them() {
 }
 
 #[test]
+fn what_is_too_large_to_last_is_said() {
+    let base = base();
+    fs::create_dir(base.path().join("sub")).unwrap();
+    let ran = bash(base.path(), &Begin::default(), "cd sub; export A=1");
+    assert!(ran.state.notices.is_empty() && ran.state.script.is_some());
+    let large = "cd sub; printf -v B '%700000s' ''; export B; printf -v C '%700000s' ''; export C";
+    let ran = bash(base.path(), &Begin::default(), large);
+    assert!(ran.state.notices[0].contains("larger than 1 MiB"), "{:?}", ran.state.notices);
+    assert_eq!(ran.state.script, None);
+    assert!(ran.state.cwd.unwrap().ends_with(b"/sub"), "the folder lasts");
+}
+
+#[test]
 fn a_background_child_holds_nothing_that_matters() {
     let base = base();
     let ran = bash(base.path(), &Begin::default(), "sleep 0.01 >/dev/null 2>&1 & export A=1");
