@@ -493,6 +493,7 @@ fn what_the_settings_name_is_protected_in_each_spelling() {
     let hook = |file: &str| format!("mkdir -p $(dirname {file}); printf '#!/bin/sh\\ntouch {{P}}' > {file}; chmod +x {file}; true");
     let tool = "printf '#!/bin/sh\\n' > tool; chmod +x tool".to_owned();
     let evil = "printf '#!/bin/sh\\ntouch {P}\\n' > tool; chmod +x tool; true".to_owned();
+    let monitor = |file: &str| format!("printf '#!/bin/sh\\ntouch {{P}}' > {file}; chmod +x {file}; true");
     let made = "git init -q n/m; git -C n/m config core.fsmonitor 'touch {P}'".to_owned();
     let rows = [
         ("mkdir -p src; git config core.hooksPath src/../.githooks", hook(".githooks/pre-commit")),
@@ -516,6 +517,15 @@ fn what_the_settings_name_is_protected_in_each_spelling() {
             "git config filter.x.clean 'touch {P}; cat'; git config core.attributesFile attr; touch attr",
             "echo '* filter=x' > attr; true".into(),
         ),
+        // As a shell takes them.
+        ("mkdir d; git config core.fsmonitor 'cd d && ./mon'", monitor("d/mon")),
+        ("git config core.fsmonitor \"'./m on' -x\"", monitor("'m on'")),
+        ("mkdir d; git config core.fsmonitor \"sh -c 'cd d; sh mon'\"", monitor("d/mon")),
+        ("git config core.fsmonitor 'python3 -m mon'", "echo \"open('{P}', 'w')\" > mon.py".into()),
+        ("git config core.fsmonitor 'python3 -m mon.it'", "mkdir mon; echo \"open('{P}', 'w')\" > mon/__init__.py".into()),
+        // A linked tree.
+        ("git worktree add -q wt; git config core.fsmonitor ./mon", monitor("wt/mon")),
+        ("git worktree add -q wt; git config core.hooksPath .gh", hook("wt/.gh/pre-commit")),
         // A repository within.
         ("git init -q n; git -C n config core.hooksPath .gh", hook("n/.gh/pre-commit")),
         (

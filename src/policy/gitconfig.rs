@@ -4,6 +4,7 @@
 
 use super::surroundings::Surroundings;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -14,6 +15,10 @@ const LONGEST: u64 = 16 << 20;
 
 /// How many files of settings are followed.
 const MOST_INCLUDED: usize = 32;
+/// The most files that are looked at because settings may have them run.
+const MOST_LOOKS: u32 = 100_000;
+/// The most linked trees that are looked at.
+const MOST_TREES: usize = 64;
 
 /// The text of the private settings file.
 pub(super) fn private(here: &Surroundings, base: &Path) -> String {
@@ -69,7 +74,7 @@ pub(super) fn text_of(file: &Path) -> Option<String> {
 pub(super) fn named(here: &Surroundings, repository: Option<&str>, git_dir: &Path, base: &Path) -> Vec<(PathBuf, &'static str)> {
     let mut texts: Vec<(String, PathBuf)> = repository.map(|text| (text.to_owned(), git_dir.to_path_buf())).into_iter().collect();
     texts.extend(files_of_the_person(here).into_iter().filter_map(|file| Some((text_of(&file)?, file.parent()?.to_path_buf()))));
-    follow(texts, &Places { git_dir, top: base, base, home: here.home.as_deref() })
+    follow(texts, &Places { git_dir, tops: &tops(base, git_dir, base), base, home: here.home.as_deref(), looks: Cell::new(MOST_LOOKS) })
 }
 
 /// The same of a repository that lies in the workspace, by its own settings alone. `git_dir` is absolute.
@@ -80,7 +85,22 @@ pub fn named_in_workspace(text: &str, git_dir: &Path, base: &Path) -> Vec<(PathB
         (None, Some(name)) if name == ".git" => git_dir.parent().unwrap_or(git_dir).to_path_buf(),
         _ => git_dir.to_path_buf(),
     };
-    follow(vec![(text.to_owned(), git_dir.to_path_buf())], &Places { git_dir, top: &top, base, home: None })
+    follow(
+        vec![(text.to_owned(), git_dir.to_path_buf())],
+        &Places { git_dir, tops: &tops(&top, git_dir, base), base, home: None, looks: Cell::new(MOST_LOOKS) },
+    )
+}
+
+/// Where git may run what the settings name: the tree, and the linked ones (`git worktree add`) that lie in the workspace.
+fn tops(top: &Path, git_dir: &Path, base: &Path) -> Vec<PathBuf> {
+    let linked = git_dir.join("worktrees").read_dir().into_iter().flatten().flatten().take(MOST_TREES);
+    let linked = linked.filter_map(|entry| {
+        let pointer = entry.path().join("gitdir");
+        let text = text_of(&pointer)?;
+        let tree = plainly(&entry.path().join(text.trim_end_matches(['\n', '\r'])));
+        Some(tree.parent()?.to_path_buf())
+    });
+    [top.to_path_buf()].into_iter().chain(linked.filter(|tree| tree.starts_with(base) && tree != top)).collect()
 }
 
 /// A path without `..`, by its text: it only nominates.
@@ -99,10 +119,19 @@ fn plainly(path: &Path) -> PathBuf {
 /// What settings name files from.
 struct Places<'a> {
     git_dir: &'a Path,
-    /// Where the tree is.
-    top: &'a Path,
+    /// Where the trees are.
+    tops: &'a [PathBuf],
     base: &'a Path,
     home: Option<&'a Path>,
+    /// How many more files are looked at: whoever fills settings with words gets no further, and what a command wrote is judged by its keys.
+    looks: Cell<u32>,
+}
+
+impl Places<'_> {
+    fn join(&self, told: &str) -> Vec<PathBuf> {
+        let told = expanded(self.home, told);
+        self.tops.iter().map(|top| top.join(&told)).collect()
+    }
 }
 
 fn follow(mut texts: Vec<(String, PathBuf)>, places: &Places<'_>) -> Vec<(PathBuf, &'static str)> {
@@ -125,13 +154,13 @@ fn follow(mut texts: Vec<(String, PathBuf)>, places: &Places<'_>) -> Vec<(PathBu
             }
         }
         let [attributes] = values(&text, "core", ["attributesfile"]);
-        let attributes = attributes.map(|told| places.top.join(expanded(places.home, &told)));
+        let attributes = attributes.map(|told| places.join(&told)).unwrap_or_default();
         found.extend(attributes.iter().flat_map(|file| inside(base, file)).map(|path| (path, "names filters that git runs")));
         let programs = settings(&text).into_iter().filter(runs).flat_map(|setting| programs(&setting.value, places));
         found.extend(programs.flat_map(|file| inside(base, &file)).map(|path| (path, "git's settings have it run")));
     }
     let told = texts.iter().filter_map(|(text, _)| values(text, "core", ["hookspath"]).into_iter().next().flatten());
-    let hooks = told.map(|told| places.top.join(expanded(places.home, &told))).chain([places.git_dir.join("hooks")]);
+    let hooks = told.flat_map(|told| places.join(&told)).chain([places.git_dir.join("hooks")]);
     found.extend(hooks.flat_map(|hooks| inside(base, &hooks)).map(|path| (path, "git runs what is in it (core.hooksPath)")));
     found
 }
@@ -154,28 +183,147 @@ fn runs(setting: &Setting) -> bool {
 }
 
 /// Programs that run the file that follows them.
-const INTERPRETERS: &[&str] = &["sh", "bash", "dash", "zsh", "env", "exec", "python", "python3", "perl", "ruby", "node", "php", "lua", "."];
+const INTERPRETERS: &[&str] =
+    &["sh", "bash", "dash", "zsh", "ksh", "fish", "source", ".", "perl", "ruby", "node", "deno", "bun", "php", "lua", "run"];
+
+/// Programs that run the program that follows them.
+const LAUNCHERS: &[&str] = &["env", "exec", "command", "sudo", "nice", "nohup", "time", "xargs"];
+
+/// How deep command lines in command lines are looked into (`sh -c "sh -c '…'"`).
+const DEEPEST: usize = 4;
+
+/// The most folders that the commands of one line are taken to run in.
+const MOST_FOLDERS: usize = 16;
 
 /// The files that a command line runs, as far as they can be told from data: what stands where a program does and is named by a path, what can
-/// be executed, and what an interpreter is given.
+/// be executed, and what an interpreter is given. Each only nominates, so in doubt it is one more.
 fn programs(line: &str, places: &Places<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for command in line.trim_start_matches('!').split([';', '|', '&', '(', ')', '`', '\n']) {
+    look_into(line.trim_start_matches('!'), places.tops, places, 0, &mut found);
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn look_into(line: &str, start: &[PathBuf], places: &Places<'_>, depth: usize, found: &mut Vec<PathBuf>) {
+    for (commands, exact) in [(quoted_commands(line), true), (plain_commands(line), false)] {
+        look_into_commands(&commands, exact, start, places, depth, found);
+    }
+}
+
+/// `start`: where the commands may run. What is not there yet is taken for a script by its place alone, so only where quotes are known.
+fn look_into_commands(
+    commands: &[Vec<String>],
+    exact: bool,
+    start: &[PathBuf],
+    places: &Places<'_>,
+    depth: usize,
+    found: &mut Vec<PathBuf>,
+) {
+    // Where they run if each change of folder is made, and wherever they may run if some are not.
+    let (mut here, mut folders) = (start.to_vec(), start.to_vec());
+    for command in commands {
         // The first word, and what follows an interpreter and its options.
-        let mut is_program = true;
-        for word in command.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).filter(|word| !word.is_empty()) {
-            let path = places.top.join(expanded(places.home, word));
-            let meta = path.metadata().ok();
-            let is_file = meta.as_ref().is_some_and(std::fs::Metadata::is_file);
-            let executable = meta.is_some_and(|meta| meta.permissions().mode() & 0o111 != 0);
-            if is_file && (is_program || executable) || is_program && !path.exists() && word.contains('/') {
-                found.push(path);
-            }
+        let (mut is_program, mut is_script, mut python) = (true, false, false);
+        let mut words = command.iter().peekable();
+        let mut before = None;
+        while let Some(word) = words.next() {
             let name = word.rsplit('/').next().unwrap_or(word);
-            is_program = INTERPRETERS.contains(&name) || is_program && (word.starts_with('-') || word.contains('='));
+            if depth < DEEPEST && word.contains(|c: char| c.is_whitespace() || SEPARATORS.contains(&c)) {
+                look_into(word, &folders, places, depth + 1, found);
+            }
+            let goes = is_program && matches!(name, "cd" | "pushd");
+            if let Some(next) = words.peek()
+                && (goes || word == "-C")
+                && folders.len() < MOST_FOLDERS
+            {
+                let next = expanded(places.home, next);
+                let inner = |folders: &[PathBuf]| folders.iter().map(|folder| plainly(&folder.join(&next))).collect::<Vec<_>>();
+                let there = inner(&folders);
+                if goes {
+                    here = inner(&here);
+                }
+                folders.extend(there);
+            }
+            if python
+                && word == "-m"
+                && let Some(module) = words.next()
+            {
+                found.extend(folders.iter().flat_map(|folder| module_files(folder, module)));
+                continue;
+            }
+            // A command line of its own, which has been looked into.
+            let is_code = is_script && before == Some("-c");
+            let may_come = is_program && word.contains('/') || exact && is_script && !is_code && !word.starts_with('-');
+            for folder in &folders {
+                let Some(left) = places.looks.get().checked_sub(1) else { return };
+                places.looks.set(left);
+                // Without `.` in it, by which it would be another name.
+                let path: PathBuf = folder.join(expanded(places.home, word)).components().collect();
+                let meta = path.metadata().ok();
+                let is_file = meta.as_ref().is_some_and(std::fs::Metadata::is_file);
+                let executable = meta.is_some_and(|meta| meta.permissions().mode() & 0o111 != 0);
+                if is_file && (is_program || executable) || may_come && here.contains(folder) && !path.exists() {
+                    found.push(path);
+                }
+            }
+            before = Some(word.as_str());
+            let is_python = name.starts_with("python") || name.starts_with("pypy");
+            python |= is_python;
+            let passes = word.starts_with('-') || word.contains('=');
+            is_script = is_python || INTERPRETERS.contains(&name) || is_script && passes;
+            is_program = is_script || LAUNCHERS.contains(&name) || is_program && passes;
         }
     }
-    found
+}
+
+/// What Python looks for first in the folder it is started in.
+fn module_files(folder: &Path, module: &str) -> Vec<PathBuf> {
+    let (mut files, mut path) = (Vec::new(), folder.to_path_buf());
+    for part in module.split('.').filter(|part| !part.is_empty() && !part.contains('/')) {
+        path.push(part);
+        files.extend([path.with_extension("py"), path.join("__init__.py")]);
+    }
+    files.push(path.join("__main__.py"));
+    files
+}
+
+const SEPARATORS: &[char] = &[';', '|', '&', '(', ')', '`', '\n'];
+
+/// The simple commands of a line and their words as if no quote were one: not all that looks like one is (`sed s/'//`).
+fn plain_commands(line: &str) -> Vec<Vec<String>> {
+    let words = |command: &str| {
+        command.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    line.split(SEPARATORS).map(words).collect()
+}
+
+/// The same as a shell takes quotes.
+fn quoted_commands(line: &str) -> Vec<Vec<String>> {
+    let mut exact = vec![Vec::new()];
+    let (mut word, mut begun, mut quote, mut chars) = (String::new(), false, None, line.chars());
+    loop {
+        let next = chars.next();
+        match (next, quote) {
+            (Some(c), Some(open)) if c == open => quote = None,
+            (Some('\\'), None | Some('"')) => word.extend(chars.next()),
+            (Some(c @ ('"' | '\'')), None) => (quote, begun) = (Some(c), true),
+            (Some(c), None) if !c.is_whitespace() && !SEPARATORS.contains(&c) => word.push(c),
+            (Some(c), Some(_)) => word.push(c),
+            (ends, _) => {
+                if begun || !word.is_empty() {
+                    exact.last_mut().into_iter().for_each(|command| command.push(std::mem::take(&mut word)));
+                }
+                begun = false;
+                match ends {
+                    Some(c) if SEPARATORS.contains(&c) => exact.push(Vec::new()),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+        }
+    }
+    exact
 }
 
 /// A path as settings tell it: `~` is the home folder, `~name` that of another user, `%(prefix)` where git is installed.
@@ -426,7 +574,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(base.join("n/.git")).unwrap();
-        for (file, mode) in [("tool", 0o755), ("script", 0o644), ("README", 0o644), ("n/tool", 0o755)] {
+        std::fs::create_dir_all(base.join(".git/worktrees/w")).unwrap();
+        std::fs::create_dir_all(base.join("w")).unwrap();
+        std::fs::create_dir_all(base.join("d/e")).unwrap();
+        for (file, mode) in [("tool", 0o755), ("script", 0o644), ("README", 0o644), ("n/tool", 0o755), ("a b", 0o644), ("d/e/run", 0o644)] {
             std::fs::write(base.join(file), "").unwrap();
             std::fs::set_permissions(base.join(file), std::fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -453,6 +604,13 @@ mod tests {
             ("core", "pager = ~nobody-of-that-name/tool", &[]),
             ("core", "attributesFile = README", &["README"]),
             ("gpg", "program = ./tool", &["tool"]),
+            ("gpg", "program = \"'./a b' x\"", &["a", "a b"]),
+            ("gpg", "program = ./a\\\\ b", &["a", "a b", "a\\"]),
+            ("alias", "x = !cd d && ./e/run && cat README", &["d/e/run"]),
+            ("alias", "x = \"!sh -c 'cd d; cd e; sh run'\"", &["d/e/run"]),
+            ("core", "fsmonitor = python3.12 -m p.q", &["p/__init__.py", "p/q/__init__.py", "p/q/__main__.py", "p/q.py", "p.py"]),
+            ("core", "editor = git -C d -c a=b e/run", &[]),
+            ("core", "editor = \"'never closed ./tool\"", &["never closed ./tool", "tool"]),
             ("merge \"y\"", "driver = ./tool %O %A %B", &["tool"]),
         ] {
             assert_eq!(of(&format!("[{section}]\n\t{line}\n")), is, "{section} {line}");
@@ -463,6 +621,11 @@ mod tests {
         let mut nested: Vec<_> = named_in_workspace(text, &base.join("n/.git"), &base).into_iter().map(|(path, _)| path).collect();
         nested.sort();
         assert_eq!(nested, ["n/.git/hooks", "n/.h", "n/inc", "n/tool"].map(PathBuf::from));
+        // A linked tree has what its commit has, so the same names are run there.
+        std::fs::write(base.join(".git/worktrees/w/gitdir"), format!("{}\n", base.join("w/.git").display())).unwrap();
+        assert_eq!(of("[core]\n\tfsmonitor = ./x\n\thooksPath = .h\n"), ["w/x", "x", ".h", "w/.h"]);
+        std::fs::write(base.join(".git/worktrees/w/gitdir"), "../../../../elsewhere/.git\n").unwrap();
+        assert_eq!(of("[core]\n\tfsmonitor = ./x\n"), ["x"]);
         let module = "[core]\n\tworktree = ../../../n\n\thooksPath = .h\n";
         assert!(named_in_workspace(module, &base.join(".git/modules/n"), &base).iter().any(|(path, _)| path == Path::new("n/.h")));
     }
