@@ -249,6 +249,28 @@ pub fn reset_signals() -> Result<(), Errno> {
     nix::sys::signal::sigprocmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&nix::sys::signal::SigSet::empty()), None)
 }
 
+/// How a child ended: its exit code, or the number of the signal that ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It ended with this code.
+    Exited(i32),
+    /// This signal ended it.
+    Signaled(i32),
+}
+
+/// Reaps one child that has ended, whichever; `None` where none has. Real-time signals too, which nix has no names for: it reaps the child
+/// and then says `EINVAL`, so that nobody hears how it ended.
+///
+/// # Errors
+/// `ECHILD` without a child, `EINTR`.
+pub fn reap_any() -> Result<Option<(Pid, Ending)>, Errno> {
+    let mut status = 0;
+    // SAFETY: `status` is a place to write to that lives as long as the call.
+    let pid = Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) })?;
+    let ending = if libc::WIFEXITED(status) { Ending::Exited(libc::WEXITSTATUS(status)) } else { Ending::Signaled(libc::WTERMSIG(status)) };
+    Ok((pid > 0).then_some((Pid::from_raw(pid), ending)))
+}
+
 // ---- descriptors over sockets ----
 
 /// The most descriptors that travel with one message.

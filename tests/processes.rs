@@ -81,6 +81,9 @@ const ROWS: &[(&str, &str, u64, Is)] = &[
     ("S84 SIGSEGV", "kill -SEGV $$", 20_000, Is::Fault("killed_by_signal", "SIGSEGV")),
     ("S84 SIGKILL", "kill -9 $$", 20_000, Is::Fault("killed_by_signal", "SIGKILL")),
     ("S84 a child's death", "sleep MARK & kill -SEGV $!; wait $!", 20_000, Is::Done(139, "")),
+    ("S84 a signal that has no name", "kill -40 $$", 20_000, Is::Fault("killed_by_signal", "signal 40")),
+    ("S84 a child's, by such a one", "sleep MARK & kill -40 $!; wait $!", 20_000, Is::Done(168, "")),
+    ("S91 a limit of the script's own", "ulimit -f 1; echo hi", 20_000, Is::Done(0, "hi\n")),
     (
         "S84 the death of children that have not begun",
         "for n in {1..300}; do sleep MARK & for ((i = 0; i < n % 100; i++)); do :; done; kill $!; wait $!; done 2>&-; echo $?",

@@ -11,7 +11,7 @@ use super::{enter, tree};
 use crate::confine::Prepared;
 use crate::confine::cgroups::{Cgroup, Met, Program};
 use crate::policy::{Charter, Limits};
-use crate::sys::{self, Forked};
+use crate::sys::{self, Ending, Forked};
 use crate::tools::guard::{self, Reply};
 use crate::workspace::BaseDir;
 use crate::workspace::watch::Known;
@@ -21,7 +21,6 @@ use nix::sched::CloneFlags;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -126,7 +125,7 @@ fn try_keep(
                     gone_on = Some(go.is_some_and(|go| nix::unistd::write(&go, &[byte]) == Ok(1)));
                     if gone_on == Some(false) {
                         tree::end_descendants(&HashSet::new(), Some(leader));
-                        status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                        status = Some(Ending::Signaled(libc::SIGKILL));
                     }
                 }
                 Ok(Some((ToKeeper::Signal(number), _))) => {
@@ -137,7 +136,7 @@ fn try_keep(
                 Ok(Some((ToKeeper::Watch, _))) => watch = Some(Watch::new(counted, bounds.disk, leader)),
                 Ok(Some((ToKeeper::Kill, _))) => {
                     killed = tree::end_descendants(&HashSet::new(), Some(leader));
-                    status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                    status = Some(Ending::Signaled(libc::SIGKILL));
                 }
                 Ok(Some((ToKeeper::CompareLater, _))) => comparison = Comparison::Awaited,
                 Ok(Some((ToKeeper::Compare(orders), _))) => comparison = Comparison::With(orders),
@@ -145,7 +144,7 @@ fn try_keep(
                 Ok(None) | Err(_) => {
                     heard = false;
                     tree::end_descendants(&HashSet::new(), Some(leader));
-                    status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                    status = Some(Ending::Signaled(libc::SIGKILL));
                 }
             }
         }
@@ -153,7 +152,7 @@ fn try_keep(
             exceeded = cgroup.as_ref().and_then(met).or_else(|| watch.as_mut().and_then(Watch::look));
             if exceeded.is_some() {
                 killed = tree::end_descendants(&HashSet::new(), Some(leader));
-                status = Some(WaitStatus::Signaled(leader, Signal::SIGKILL, false));
+                status = Some(Ending::Signaled(libc::SIGKILL));
             }
         }
     }
@@ -222,22 +221,22 @@ fn happened(fd: &PollFd<'_>) -> bool {
 }
 
 /// Reaps all that has ended; the leader's status when it is among it.
-fn reap(leader: Pid) -> Option<WaitStatus> {
+fn reap(leader: Pid) -> Option<Ending> {
     let mut found = None;
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
-            Ok(status @ (WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..))) if pid == leader => found = Some(status),
-            Err(Errno::EINTR) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {}
-            _ => return found,
+        match sys::reap_any() {
+            Ok(Some((pid, ending))) if pid == leader => found = Some(ending),
+            Err(Errno::EINTR) | Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return found,
         }
     }
 }
 
-fn ended(status: Option<WaitStatus>, killed: Vec<String>, exceeded: Option<Bound>) -> Ended {
+fn ended(status: Option<Ending>, killed: Vec<String>, exceeded: Option<Bound>) -> Ended {
     let (exit_code, signal) = match status {
-        Some(WaitStatus::Exited(_, code)) => (Some(code), None),
-        Some(WaitStatus::Signaled(_, signal, _)) => (None, Some(signal as i32)),
-        _ => (None, None),
+        Some(Ending::Exited(code)) => (Some(code), None),
+        Some(Ending::Signaled(signal)) => (None, Some(signal)),
+        None => (None, None),
     };
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let milliseconds = |time: nix::sys::time::TimeVal| u64::try_from(time.tv_sec() * 1000 + time.tv_usec() / 1000).unwrap_or(0);

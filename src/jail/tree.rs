@@ -6,6 +6,7 @@
 //! forks faster than it can be read, but a group is stopped by one call, and so is what a member of it is about to fork. A program
 //! begins in a session of its own, so that every group of a descendant holds descendants only.
 
+use crate::sys;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -63,11 +64,10 @@ pub fn end_descendants(spare: &HashSet<Pid>, leader: Option<Pid>) -> Vec<String>
 /// no descendant, and nothing has to be looked for.
 pub fn is_over() -> bool {
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+        match sys::reap_any() {
             Err(Errno::ECHILD) => return true,
-            Ok(WaitStatus::StillAlive) => return false,
-            Err(Errno::EINTR) | Ok(_) => {}
-            Err(_) => return false,
+            Err(Errno::EINTR) | Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return false,
         }
     }
 }

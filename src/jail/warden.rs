@@ -12,7 +12,7 @@ use crate::confine::rooms::{self, Entered, Vantage};
 use crate::confine::{self, Left, Options, Prepared, Report, Surroundings, Trial};
 use crate::envelope::{Fault, FaultCode};
 use crate::policy::{Access, Charter, Rights};
-use crate::sys::{self, Forked};
+use crate::sys::{self, Ending, Forked};
 use crate::tools::AnyTool;
 use crate::workspace::{BaseDir, RelPath, base_dir};
 use nix::errno::Errno;
@@ -21,7 +21,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::Mode;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, setsid};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -290,11 +289,14 @@ impl Warden {
     fn reap(&mut self) -> Result<(), Errno> {
         let mut orphans = false;
         loop {
-            let (pid, how, clean) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, format!("it ended with exit code {code}"), code == 0),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, format!("it was ended by {}", signal.as_str()), false),
+            let (pid, how, clean) = match sys::reap_any() {
+                Ok(Some((pid, Ending::Exited(code)))) => (pid, format!("it ended with exit code {code}"), code == 0),
+                Ok(Some((pid, Ending::Signaled(number)))) => {
+                    let name = Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned());
+                    (pid, format!("it was ended by {name}"), false)
+                }
                 Err(Errno::EINTR) => continue,
-                _ => break,
+                Ok(None) | Err(_) => break,
             };
             match self.jails.remove(&pid) {
                 Some((id, Access::Look | Access::Change)) => self.say(&FromWarden::Ended { id, how })?,

@@ -27,7 +27,8 @@ pub const MAX_STATE: usize = 1 << 20;
 ///   read-only must not print an error into the user's output.
 /// * The trap is text, not a function, so that no name of ours is seen by the script. It is one group with its output turned away (a
 ///   `DEBUG` trap or `set -x` of the user's would write into the user's output; what a `DEBUG` trap writes between the records is skipped)
-///   and it is part of an `||` list, so that `set -e` does not act in it. `PIPESTATUS` is read by its first command. It does not
+///   and it is part of an `||` list, so that `set -e` does not act in it. `PIPESTATUS` is read by its first command. `XFSZ` is ignored from then on: after `ulimit -f` the
+///   state may not fit, which must not end the shell. It does not
 ///   change the exit code. Standard error is closed and not sent to `/dev/null`: that is cheaper, and always possible.
 /// * With the first `EXIT` trap bash puts a handler of its own on every signal that ends a program, but on those that have a trap. A child
 ///   that was just forked has it too, until it resets it some stat calls later, and what comes in between is lost: `server & kill $!` would now
@@ -47,7 +48,9 @@ builtin trap - HUP INT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU 
 "#,
     r#"builtin . /dev/fd/8 2>&-
 "#,
-    r#"builtin trap -- '{ builtin printf "%b " "\0pipestatus" "${PIPESTATUS[@]}"
+    r#"builtin trap -- '{ builtin set -- "${PIPESTATUS[@]}"
+builtin trap "" XFSZ
+builtin printf "%b " "\0pipestatus" "$@"
 builtin trap - DEBUG ERR
 '"${__bailiwick_undo-}"'
 builtin printf "\0cwd "
@@ -317,7 +320,7 @@ pub fn parse_state(bytes: &[u8]) -> State {
     // Without its end it was cut off somewhere, and half a declaration is worse than none. What came before it is whole.
     if !ended && script.is_some() {
         state.notices.push(format!(
-            "the exported variables and functions of this command do not last: they are larger than {} MiB, or the shell was ended while it \
+            "the exported variables and functions of this command do not last: they are larger than {} MiB or than its own limit of file size, or the shell was ended while it \
              told them",
             MAX_STATE >> 20
         ));
