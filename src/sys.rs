@@ -233,6 +233,9 @@ pub fn set_parent_death_signal(signal: i32) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
+/// The kernel's own `sigaction`, whatever the architecture: handler, flags, where there is one a restorer, mask.
+const DEFAULT_ACTION: [u64; 4] = [0; 4];
+
 /// Gives every signal its default action and an empty mask, as a new program expects them (the Rust runtime ignores SIGPIPE).
 ///
 /// # Errors
@@ -242,9 +245,10 @@ pub fn reset_signals() -> Result<(), Errno> {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
             continue;
         }
-        // SAFETY: SIG_DFL is a valid action for every signal but the two left out; numbers that the C library keeps for itself
-        // are refused by it with EINVAL, which changes nothing.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // The C library would refuse the two numbers that it keeps for itself, and its `posix_spawn` has them ignored.
+        // SAFETY: the kernel reads a `sigaction` of at most 32 bytes with a mask of 8; all zeros are the default action, which is
+        // valid for every signal but the two left out.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), std::ptr::null::<u64>(), 8_usize) };
     }
     nix::sys::signal::sigprocmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&nix::sys::signal::SigSet::empty()), None)
 }

@@ -83,6 +83,12 @@ const ROWS: &[(&str, &str, u64, Is)] = &[
     ("S84 a child's death", "sleep MARK & kill -SEGV $!; wait $!", 20_000, Is::Done(139, "")),
     ("S84 a signal that has no name", "kill -40 $$", 20_000, Is::Fault("killed_by_signal", "signal 40")),
     ("S84 a child's, by such a one", "sleep MARK & kill -40 $!; wait $!", 20_000, Is::Done(168, "")),
+    (
+        "S84 one that the C library keeps for itself",
+        "bash -c 'kill -33 $$'; echo $?; grep SigIgn /proc/self/status",
+        20_000,
+        Is::Done(0, "161\nSigIgn:\t0000000000000000\n"),
+    ),
     ("S91 a limit of the script's own", "ulimit -f 1; echo hi", 20_000, Is::Done(0, "hi\n")),
     (
         "S84 the death of children that have not begun",
@@ -181,6 +187,20 @@ fn rows_with_namespaces() {
 fn rows_without_namespaces() {
     let wrong = try_rows(RUNGS[1]);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The library that waits for children has no names for real-time signals.
+#[test]
+fn a_program_that_a_nameless_signal_ends_ends_exec() {
+    for flags in RUNGS {
+        let space = Space::new();
+        let args = flags.iter().copied().chain(["exec", "--", "bash", "-c", "kill -40 $$"]);
+        let mut runner = space.command(args).spawn().unwrap();
+        let ended = within(Duration::from_secs(20), || runner.try_wait().unwrap().is_some());
+        runner.kill().unwrap();
+        assert!(ended, "{flags:?}: it waits for ever");
+        assert_eq!(runner.wait().unwrap().code(), Some(128 + 40), "{flags:?}");
+    }
 }
 
 #[test]
