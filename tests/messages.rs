@@ -201,6 +201,16 @@ fn apply_says_what_it_did_and_an_unreadable_file_is_noted_once() {
     assert!(output.status.success());
     let output = place.space.run(["apply", "-R", &out]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("taken back: 2 files changed in "));
+    // As diff writes it, with a line taken out that looks like the beginning of a file.
+    fs::write(place.space.path("plain"), "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-one\n+-- one\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-one\n+two\n")
+        .unwrap();
+    let plain = place.space.path("plain").display().to_string();
+    let output = place.space.run(["apply", &plain]);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("applied: 2 files changed in "), "{}", said(&output));
+    assert_eq!(fs::read_to_string(place.space.ws().join("a")).unwrap(), "-- one\n");
+    fs::write(place.space.path("plain"), "--- a/a\n+++ b/a\n@@ -1 +1 @@\n--- one\n+one\n").unwrap();
+    let output = place.space.run(["apply", &plain]);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("applied: 1 file changed in "), "{}", said(&output));
 }
 
 /// A page takes no place but that of a page: what a link names keeps its place, and the link stays one.

@@ -93,8 +93,8 @@ impl Apply {
             say!("the patch is empty: there is nothing to change");
             return Ok(());
         }
-        // What git takes for the beginning of a change: its own header, or those that diff writes.
-        if !patch.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"diff --git ") || line.starts_with(b"--- ")) {
+        let files = changed_files(&patch);
+        if files == 0 {
             return Err(wrong("this is no patch".into()).into());
         }
         let mut engine = Engine::start()?;
@@ -105,7 +105,7 @@ impl Apply {
                 .into());
         }
         let direction = if self.reverse { Direction::Reverse } else { Direction::Forward };
-        let changes = changes(&patch);
+        let changes = if files == 1 { "1 file changed".into() } else { format!("{files} files changed") };
         for undone in patiently(&mut engine, with_setup(registry, &setup, patch, direction))? {
             say!("bailiwick: {}", seen(&undone));
         }
@@ -135,13 +135,17 @@ fn patiently<T>(engine: &mut Engine, work: impl Future<Output = Result<T, Fault>
     })
 }
 
-/// What a patch changes, in a few words.
-fn changes(patch: &[u8]) -> String {
-    // A line of content begins with a blank, a sign or, in a binary one, with a word without blanks.
-    let files = patch.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"diff --git ")).count();
-    match files {
-        1 => "1 file changed".into(),
-        files => format!("{files} files changed"),
+/// How many files a patch changes: by git's own headers, or by those of `diff -u` where it has none.
+fn changed_files(patch: &[u8]) -> usize {
+    // A line of content begins with a blank, a sign or, in a binary one, with a word without blanks; one that was taken out may look like
+    // `--- `, but is not followed by the two that follow that.
+    let lines: Vec<&[u8]> = patch.split(|byte| *byte == b'\n').collect();
+    match lines.iter().filter(|line| line.starts_with(b"diff --git ")).count() {
+        0 => lines
+            .windows(3)
+            .filter(|next| next[0].starts_with(b"--- ") && next[1].starts_with(b"+++ ") && next[2].starts_with(b"@@ "))
+            .count(),
+        files => files,
     }
 }
 
