@@ -347,6 +347,21 @@ fn a_message_of_any_size_is_answered_and_a_slow_one_too() {
 }
 
 #[test]
+fn a_request_that_is_too_long_is_told_so_and_the_next_one_is_answered() {
+    for era in ERAS {
+        let space = space();
+        let mut peer = Peer::start(&space, era, &[]);
+        let content = "x".repeat(65 << 20);
+        let id = peer.send("tools/call", json!({"name": "write", "arguments": {"path": "long", "content": content}}));
+        let answer = peer.answer(id);
+        assert_eq!(answer["error"]["code"], -32600, "{era:?} {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("longer than 64 MiB: send"), "{answer}");
+        assert_eq!(peer.call("ls", json!({}))["success"], true);
+        assert!(!space.ws().join("long").exists());
+    }
+}
+
+#[test]
 fn a_client_that_reads_nothing_blocks_nobody_else() {
     // Its answers fill the pipe; the server must end all the same when the client goes.
     let space = Space::new().file("big.txt", "x".repeat(60_000));

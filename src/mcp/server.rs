@@ -7,6 +7,7 @@ mod desk;
 pub mod http;
 mod lines;
 mod listing;
+mod oversize;
 mod straight;
 
 pub use listing::listing;
@@ -81,7 +82,7 @@ where
 {
     let (mut server, desk) = Server::new(session);
     server.twice = true;
-    let (input, rest) = straight::open(input, server.begun.clone(), session.tools());
+    let (input, rest) = straight::open(input, server.begun.clone(), session.tools(), MOST_LINE);
     let (transport, write, direct, unwritten) = lines::open(rest, output, MOST_LINE);
     let talk = async {
         match server.serve(transport).await {

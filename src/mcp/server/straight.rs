@@ -6,6 +6,7 @@
 
 use super::desk::{Desk, answer};
 use super::lines::{self, Direct};
+use super::oversize::Passing;
 use crate::session::{Call, Session};
 use crate::tools::{self, Answer, AnyTool};
 use futures_util::StreamExt;
@@ -13,10 +14,10 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use rmcp::model::{ConstString, RequestId};
+use rmcp::model::{ConstString, ErrorCode, RequestId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -67,7 +68,18 @@ pub(super) struct Straight<R> {
     /// How many bytes from its beginning on are rmcp's.
     forward: usize,
     /// It is a long one, whose end has not come yet.
-    long: bool,
+    long: Option<Passing>,
+    /// Longer ones are too long for rmcp, which passes over them.
+    most: usize,
+    /// One of these has gone by, and this is its id.
+    too_long: Option<Value>,
+}
+
+/// What a request gets that is too long to be read.
+fn too_long(id: &Value) -> Vec<u8> {
+    let says = format!("the request is longer than {} MiB: send what it holds in parts", super::MOST_LINE >> 20);
+    let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": ErrorCode::INVALID_REQUEST.0, "message": says } });
+    format!("{error}\n").into_bytes()
 }
 
 /// What the reader found.
@@ -75,6 +87,8 @@ enum Found {
     Call(Call, RequestId, Box<RawValue>),
     /// A peer does not want the answer with this id any more.
     Cancelled(RequestId),
+    /// A request with this id was too long.
+    TooLong(Value),
     /// The input is at its end.
     End,
 }
@@ -84,10 +98,12 @@ pub(super) fn open<R: AsyncRead + Unpin>(
     (input, fd): (R, Option<OwnedFd>),
     begun: Begun,
     tools: &[&'static dyn AnyTool],
+    most: usize,
 ) -> (Straight<R>, DuplexStream) {
     let (rest, theirs) = tokio::io::duplex(PIECE);
     let tools = tools.to_vec();
-    (Straight { input, fd, rest: Some(rest), begun, tools, buffer: Vec::new(), start: 0, seen: 0, forward: 0, long: false }, theirs)
+    let (rest, buffer) = (Some(rest), Vec::new());
+    (Straight { input, fd, rest, begun, tools, buffer, start: 0, seen: 0, forward: 0, long: None, most, too_long: None }, theirs)
 }
 
 impl<R: AsyncRead + Unpin> Straight<R> {
@@ -104,12 +120,21 @@ impl<R: AsyncRead + Unpin> Straight<R> {
                 self.forward -= written;
                 self.pass(written);
             }
+            if let Some(id) = self.too_long.take() {
+                return Found::TooLong(id);
+            }
             let message = &self.buffer[self.start..];
             match memchr::memchr(b'\n', &message[self.seen..]) {
                 Some(at) => {
                     let length = self.seen + at + 1;
-                    let found = if self.long { None } else { self.look(&message[..length]) };
-                    self.long = false;
+                    let found = match self.long.take() {
+                        Some(mut passing) => {
+                            passing.piece(&message[..length]);
+                            self.too_long = passing.id().filter(|_| passing.length() > self.most);
+                            None
+                        }
+                        None => self.look(&message[..length]),
+                    };
                     match found {
                         Some(Found::Cancelled(id)) if !waits.has(&id) => self.forward = length,
                         Some(found) => {
@@ -120,7 +145,7 @@ impl<R: AsyncRead + Unpin> Straight<R> {
                     }
                 }
                 None if message.len() > LONGEST => {
-                    self.long = true;
+                    self.long.get_or_insert_default().piece(message);
                     self.forward = message.len();
                 }
                 None => {
@@ -314,6 +339,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
                 // Noted at once: what cancels it may be the next line.
                 Found::Call(call, id, raw) => running.push(Either::Right(perform(call, waits.add(id), raw))),
                 Found::Cancelled(id) => waits.cancel(&id),
+                Found::TooLong(id) => output.say(too_long(&id)).await,
                 Found::End => {
                     more = false;
                     late.as_mut().reset(tokio::time::Instant::now() + grace);
@@ -337,7 +363,7 @@ mod tests {
         if begun {
             flag.now();
         }
-        let (mut straight, mut rest) = open((from, None), flag, TOOLS);
+        let (mut straight, mut rest) = open((from, None), flag, TOOLS, 2 * LONGEST);
         let write = async {
             to.write_all(input).await.unwrap();
             drop(to);
@@ -348,6 +374,7 @@ mod tests {
                 match straight.next(waits).await {
                     Found::Call(call, _, id) => found.push(format!("{} {}", call.tool, id.get())),
                     Found::Cancelled(id) => found.push(format!("-{id}")),
+                    Found::TooLong(id) => found.push(format!("too long {id}")),
                     Found::End => return found,
                 }
             }
@@ -404,6 +431,21 @@ mod tests {
         }
         // Nothing is taken before a session has begun.
         assert_eq!(read(false, all.as_bytes(), 4096, &waits).await, (Vec::new(), all));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_too_long_is_answered_and_the_next_one_is_read() {
+        for begun in [false, true] {
+            for (longer, is) in [(0, &["ls 8"][..]), (1, &["too long 7", "ls 8"])] {
+                let mut message = String::from(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":""#);
+                message += &"x".repeat(2 * LONGEST + longer - message.len() - 3);
+                message += "\"}\n";
+                message += "{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"tools/call\",\"params\":{\"name\":\"ls\"}}\n";
+                let (found, left) = read(begun, message.as_bytes(), 4096, &Waits::default()).await;
+                assert_eq!(found, is.iter().filter(|found| begun || !found.starts_with("ls")).copied().collect::<Vec<_>>());
+                assert!(left.len() >= 2 * LONGEST + longer, "rmcp counts as well");
+            }
+        }
     }
 
     #[test]
