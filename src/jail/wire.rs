@@ -479,7 +479,21 @@ pub struct Ends {
     pub to: File,
 }
 
-/// A wire for calls: our ends, which never block, and theirs, which do.
+impl Ends {
+    /// From now on nothing waits here: what would have to is `WouldBlock`.
+    ///
+    /// # Errors
+    /// The kernel's own.
+    pub fn never_block(&self) -> Result<(), Errno> {
+        use nix::fcntl::{FcntlArg, OFlag, fcntl};
+        for end in [&self.from, &self.to] {
+            fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        Ok(())
+    }
+}
+
+/// A wire for calls: our ends and theirs.
 ///
 /// # Errors
 /// The kernel's own.
@@ -488,9 +502,6 @@ pub fn call_wire() -> Result<(Ends, Ends), Errno> {
     use nix::unistd::pipe2;
     let (their_from, to) = pipe2(OFlag::O_CLOEXEC)?;
     let (from, their_to) = pipe2(OFlag::O_CLOEXEC)?;
-    for end in [&to, &from] {
-        fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    }
     // A longer answer comes in one piece. Where somebody has used up what a user may have of this, it comes in several.
     let _ = fcntl(&from, FcntlArg::F_SETPIPE_SZ(ANSWER));
     Ok((Ends { from: from.into(), to: to.into() }, Ends { from: their_from.into(), to: their_to.into() }))

@@ -13,7 +13,6 @@ use crate::tools::guard::{GUARD, Kept, Reply, Request, Rule, Stamped};
 use crate::tools::{Answer, AnyTool};
 use crate::workspace::escape;
 use crate::workspace::watch::State;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
@@ -322,14 +321,7 @@ fn ask(warden: &Warden, wire: &mut Option<Ends>, request: &Request) -> Result<Re
     let broken = |error: std::io::Error| Fault::new(FaultCode::JailDied, format!("protected names could not be compared: {error}"));
     let wire = match wire {
         Some(wire) => wire,
-        None => {
-            let wire = wire.insert(warden.open_calls(Access::Change)?.1);
-            // Nothing else is done meanwhile.
-            for end in [&wire.from, &wire.to] {
-                fcntl(end, FcntlArg::F_SETFL(OFlag::empty())).map_err(|errno| broken(errno.into()))?;
-            }
-            wire
-        }
+        None => wire.insert(warden.open_calls(Access::Change)?.1),
     };
     let time_ms = u64::try_from(TOOL_TIME.as_millis()).unwrap_or(u64::MAX);
     let call = ToJail { tool: GUARD.name().into(), args: json!({ "request": request }), seen: Vec::new(), time_ms, shown: false };

@@ -147,6 +147,7 @@ impl Session {
 
     fn open_jail(&self, access: Access) -> Result<Warm, Fault> {
         let (id, wire) = self.warden.open_calls(access)?;
+        wire.never_block().map_err(|errno| Fault::new(FaultCode::Internal, format!("no wire for a jail: {}", errno.desc())))?;
         Ok(Warm { id, wire, told: 0 })
     }
 }
