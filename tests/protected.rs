@@ -523,6 +523,8 @@ fn what_the_settings_name_is_protected_in_each_spelling() {
         ("mkdir d; git config core.fsmonitor \"sh -c 'cd d; sh mon'\"", monitor("d/mon")),
         ("git config core.fsmonitor 'python3 -m mon'", "echo \"open('{P}', 'w')\" > mon.py".into()),
         ("git config core.fsmonitor 'python3 -m mon.it'", "mkdir mon; echo \"open('{P}', 'w')\" > mon/__init__.py".into()),
+        ("git config core.fsmonitor 'python3 -um mon'", "echo \"open('{P}', 'w')\" > mon.py".into()),
+        ("git config alias.st '!sh < mon'", monitor("mon")),
         // A linked tree.
         ("git worktree add -q wt; git config core.fsmonitor ./mon", monitor("wt/mon")),
         ("git worktree add -q wt; git config core.hooksPath .gh", hook("wt/.gh/pre-commit")),

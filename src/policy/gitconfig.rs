@@ -2,12 +2,13 @@
 //!
 //! Never takes over a key that names a program, a helper or a key.
 
+use super::command_line::{self, Look};
 use super::surroundings::Surroundings;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Longer than the settings of any person, in bytes.
@@ -104,7 +105,7 @@ fn tops(top: &Path, git_dir: &Path, base: &Path) -> Vec<PathBuf> {
 }
 
 /// A path without `..`, by its text: it only nominates.
-fn plainly(path: &Path) -> PathBuf {
+pub(super) fn plainly(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         if part == Component::ParentDir {
@@ -182,148 +183,10 @@ fn runs(setting: &Setting) -> bool {
     }
 }
 
-/// Programs that run the file that follows them.
-const INTERPRETERS: &[&str] =
-    &["sh", "bash", "dash", "zsh", "ksh", "fish", "source", ".", "perl", "ruby", "node", "deno", "bun", "php", "lua", "run"];
-
-/// Programs that run the program that follows them.
-const LAUNCHERS: &[&str] = &["env", "exec", "command", "sudo", "nice", "nohup", "time", "xargs"];
-
-/// How deep command lines in command lines are looked into (`sh -c "sh -c '…'"`).
-const DEEPEST: usize = 4;
-
-/// The most folders that the commands of one line are taken to run in.
-const MOST_FOLDERS: usize = 16;
-
-/// The files that a command line runs, as far as they can be told from data: what stands where a program does and is named by a path, what can
-/// be executed, and what an interpreter is given. Each only nominates, so in doubt it is one more.
+/// The files that a setting has run.
 fn programs(line: &str, places: &Places<'_>) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    look_into(line.trim_start_matches('!'), places.tops, places, 0, &mut found);
-    found.sort();
-    found.dedup();
-    found
-}
-
-fn look_into(line: &str, start: &[PathBuf], places: &Places<'_>, depth: usize, found: &mut Vec<PathBuf>) {
-    for (commands, exact) in [(quoted_commands(line), true), (plain_commands(line), false)] {
-        look_into_commands(&commands, exact, start, places, depth, found);
-    }
-}
-
-/// `start`: where the commands may run. What is not there yet is taken for a script by its place alone, so only where quotes are known.
-fn look_into_commands(
-    commands: &[Vec<String>],
-    exact: bool,
-    start: &[PathBuf],
-    places: &Places<'_>,
-    depth: usize,
-    found: &mut Vec<PathBuf>,
-) {
-    // Where they run if each change of folder is made, and wherever they may run if some are not.
-    let (mut here, mut folders) = (start.to_vec(), start.to_vec());
-    for command in commands {
-        // The first word, and what follows an interpreter and its options.
-        let (mut is_program, mut is_script, mut python) = (true, false, false);
-        let mut words = command.iter().peekable();
-        let mut before = None;
-        while let Some(word) = words.next() {
-            let name = word.rsplit('/').next().unwrap_or(word);
-            if depth < DEEPEST && word.contains(|c: char| c.is_whitespace() || SEPARATORS.contains(&c)) {
-                look_into(word, &folders, places, depth + 1, found);
-            }
-            let goes = is_program && matches!(name, "cd" | "pushd");
-            if let Some(next) = words.peek()
-                && (goes || word == "-C")
-                && folders.len() < MOST_FOLDERS
-            {
-                let next = expanded(places.home, next);
-                let inner = |folders: &[PathBuf]| folders.iter().map(|folder| plainly(&folder.join(&next))).collect::<Vec<_>>();
-                let there = inner(&folders);
-                if goes {
-                    here = inner(&here);
-                }
-                folders.extend(there);
-            }
-            if python
-                && word == "-m"
-                && let Some(module) = words.next()
-            {
-                found.extend(folders.iter().flat_map(|folder| module_files(folder, module)));
-                continue;
-            }
-            // A command line of its own, which has been looked into.
-            let is_code = is_script && before == Some("-c");
-            let may_come = is_program && word.contains('/') || exact && is_script && !is_code && !word.starts_with('-');
-            for folder in &folders {
-                let Some(left) = places.looks.get().checked_sub(1) else { return };
-                places.looks.set(left);
-                // Without `.` in it, by which it would be another name.
-                let path: PathBuf = folder.join(expanded(places.home, word)).components().collect();
-                let meta = path.metadata().ok();
-                let is_file = meta.as_ref().is_some_and(std::fs::Metadata::is_file);
-                let executable = meta.is_some_and(|meta| meta.permissions().mode() & 0o111 != 0);
-                if is_file && (is_program || executable) || may_come && here.contains(folder) && !path.exists() {
-                    found.push(path);
-                }
-            }
-            before = Some(word.as_str());
-            let is_python = name.starts_with("python") || name.starts_with("pypy");
-            python |= is_python;
-            let passes = word.starts_with('-') || word.contains('=');
-            is_script = is_python || INTERPRETERS.contains(&name) || is_script && passes;
-            is_program = is_script || LAUNCHERS.contains(&name) || is_program && passes;
-        }
-    }
-}
-
-/// What Python looks for first in the folder it is started in.
-fn module_files(folder: &Path, module: &str) -> Vec<PathBuf> {
-    let (mut files, mut path) = (Vec::new(), folder.to_path_buf());
-    for part in module.split('.').filter(|part| !part.is_empty() && !part.contains('/')) {
-        path.push(part);
-        files.extend([path.with_extension("py"), path.join("__init__.py")]);
-    }
-    files.push(path.join("__main__.py"));
-    files
-}
-
-const SEPARATORS: &[char] = &[';', '|', '&', '(', ')', '`', '\n'];
-
-/// The simple commands of a line and their words as if no quote were one: not all that looks like one is (`sed s/'//`).
-fn plain_commands(line: &str) -> Vec<Vec<String>> {
-    let words = |command: &str| {
-        command.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    };
-    line.split(SEPARATORS).map(words).collect()
-}
-
-/// The same as a shell takes quotes.
-fn quoted_commands(line: &str) -> Vec<Vec<String>> {
-    let mut exact = vec![Vec::new()];
-    let (mut word, mut begun, mut quote, mut chars) = (String::new(), false, None, line.chars());
-    loop {
-        let next = chars.next();
-        match (next, quote) {
-            (Some(c), Some(open)) if c == open => quote = None,
-            (Some('\\'), None | Some('"')) => word.extend(chars.next()),
-            (Some(c @ ('"' | '\'')), None) => (quote, begun) = (Some(c), true),
-            (Some(c), None) if !c.is_whitespace() && !SEPARATORS.contains(&c) => word.push(c),
-            (Some(c), Some(_)) => word.push(c),
-            (ends, _) => {
-                if begun || !word.is_empty() {
-                    exact.last_mut().into_iter().for_each(|command| command.push(std::mem::take(&mut word)));
-                }
-                begun = false;
-                match ends {
-                    Some(c) if SEPARATORS.contains(&c) => exact.push(Vec::new()),
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-        }
-    }
-    exact
+    let look = Look { folders: places.tops, expand: &|told| expanded(places.home, told), left: &places.looks };
+    command_line::programs(line.trim_start_matches('!'), &look)
 }
 
 /// A path as settings tell it: `~` is the home folder, `~name` that of another user, `%(prefix)` where git is installed.
@@ -498,6 +361,7 @@ fn quoted(value: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn name_and_address_and_nothing_else() {
@@ -609,6 +473,10 @@ mod tests {
             ("alias", "x = !cd d && ./e/run && cat README", &["d/e/run"]),
             ("alias", "x = \"!sh -c 'cd d; cd e; sh run'\"", &["d/e/run"]),
             ("core", "fsmonitor = python3.12 -m p.q", &["p/__init__.py", "p/q/__init__.py", "p/q/__main__.py", "p/q.py", "p.py"]),
+            ("core", "fsmonitor = python3 -um p", &["p/__init__.py", "p/__main__.py", "p.py"]),
+            ("core", "fsmonitor = python3 -mp", &["p/__init__.py", "p/__main__.py", "p.py"]),
+            ("core", "fsmonitor = python3 -Werror script", &["script"]),
+            ("core", "fsmonitor = sh<script", &["script"]),
             ("core", "editor = git -C d -c a=b e/run", &[]),
             ("core", "editor = \"'never closed ./tool\"", &["never closed ./tool", "tool"]),
             ("merge \"y\"", "driver = ./tool %O %A %B", &["tool"]),

@@ -5,6 +5,7 @@
 pub mod access;
 mod cargo;
 pub mod charter;
+mod command_line;
 pub mod environment;
 pub mod explain;
 pub mod file;
