@@ -47,7 +47,7 @@ pub(super) struct ShellState {
     left: Option<State>,
     /// A shell that waits for the next command.
     pub(super) spare: Option<Primed>,
-    /// What bash runs before each script, sealed: without state to read, with, and where it waits first.
+    /// What bash runs before each script, sealed: by whether there is state to read, and whether some is to be left; and where it waits first.
     preludes: [Option<OwnedFd>; 4],
     pub(super) waiting_prelude: Option<OwnedFd>,
     /// Where bash was found.

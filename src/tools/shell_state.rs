@@ -27,9 +27,10 @@ pub const MAX_STATE: usize = 1 << 20;
 ///   read-only must not print an error into the user's output.
 /// * The trap is text, not a function, so that no name of ours is seen by the script. It is one group with its output turned away (a
 ///   `DEBUG` trap or `set -x` of the user's would write into the user's output; what a `DEBUG` trap writes between the records is skipped)
-///   and it is part of an `||` list, so that `set -e` does not act in it. `PIPESTATUS` is read by its first command. `XFSZ` is ignored from then on: after `ulimit -f` the
-///   state may not fit, which must not end the shell. It does not
-///   change the exit code. Standard error is closed and not sent to `/dev/null`: that is cheaper, and always possible.
+///   and it is part of an `||` list, so that `set -e` does not act in it. `PIPESTATUS` is read by its first command. `XFSZ` is ignored from
+///   then on: after `ulimit -f` the state may not fit, which must not end the shell. It does not change the exit code. Standard error is
+///   closed and not sent to `/dev/null`: that is cheaper, and always possible. Its text shows where the script asks for it: by `trap -p`,
+///   and by `set -v`, which bash obeys before any redirection.
 /// * With the first `EXIT` trap bash puts a handler of its own on every signal that ends a program, but on those that have a trap. A child
 ///   that was just forked has it too, until it resets it some stat calls later, and what comes in between is lost: `server & kill $!` would now
 ///   and then kill nobody. So all of them have a trap while ours is set, and none afterwards: signals are as a plain bash has
