@@ -12,10 +12,13 @@ const INTERPRETERS: &[&str] =
 /// Programs that run the program that follows them.
 const LAUNCHERS: &[&str] = &["env", "exec", "command", "sudo", "nice", "nohup", "time", "xargs"];
 
+/// A longer line no shell can be given: the kernel takes no argument of this size (`MAX_ARG_STRLEN`).
+const LONGEST: usize = 128 * 1024;
+
 /// How deep command lines in command lines are looked into (`sh -c "sh -c '…'"`).
 const DEEPEST: usize = 4;
 
-/// The most folders that the commands of one line are taken to run in.
+/// The most folders that the commands of one line are taken to run in, for each in which the line may run.
 const MOST_FOLDERS: usize = 16;
 
 /// What command lines are looked at with.
@@ -28,10 +31,22 @@ pub(super) struct Look<'a> {
     pub left: &'a Cell<u32>,
 }
 
+impl Look<'_> {
+    /// Whether one more file may be looked at.
+    fn one(&self) -> bool {
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.unwrap_or_default());
+        left.is_some()
+    }
+}
+
 /// The files that a command line runs, as far as they can be told from data: what stands where a program does and is named by a path, what can
 /// be executed, and what an interpreter is given. Each only nominates, so in doubt it is one more.
 pub(super) fn programs(line: &str, look: &Look<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
+    if line.len() >= LONGEST {
+        return found;
+    }
     look_into(line, look.folders, look, 0, &mut found);
     found.sort();
     found.dedup();
@@ -51,7 +66,7 @@ fn look_into_commands(commands: &[Vec<String>], exact: bool, start: &[PathBuf], 
     for command in commands {
         // The first word, and what follows an interpreter and its options.
         let (mut is_program, mut is_script, mut python) = (true, false, false);
-        let mut words = command.iter().peekable();
+        let mut words = command.iter();
         let mut before = None;
         while let Some(word) = words.next() {
             let name = word.rsplit('/').next().unwrap_or(word);
@@ -59,29 +74,33 @@ fn look_into_commands(commands: &[Vec<String>], exact: bool, start: &[PathBuf], 
                 look_into(word, &folders, look, depth + 1, found);
             }
             let goes = is_program && matches!(name, "cd" | "pushd");
-            if let Some(next) = words.peek()
-                && (goes || word == "-C")
-                && folders.len() < MOST_FOLDERS
-            {
-                let next = (look.expand)(next);
-                let inner = |folders: &[PathBuf]| folders.iter().map(|folder| plainly(&folder.join(&next))).collect::<Vec<_>>();
-                let there = inner(&folders);
-                if goes {
-                    here = inner(&here);
+            if goes || word == "-C" {
+                let Some(next) = words.next() else { break };
+                if folders.len() < MOST_FOLDERS * look.folders.len() {
+                    let next = (look.expand)(next);
+                    let inner = |folders: &[PathBuf]| folders.iter().map(|folder| plainly(&folder.join(&next))).collect::<Vec<_>>();
+                    let (there, mut all) = (inner(&here), inner(&folders));
+                    folders.append(&mut all);
+                    match goes {
+                        true => here = there,
+                        // Some programs take it for themselves, others (`env`) for what they start.
+                        false => here.extend(there),
+                    }
                 }
-                folders.extend(there);
+                continue;
             }
             if python && let Some(attached) = module_option(word) {
                 let module = if attached.is_empty() { words.next().map_or("", String::as_str) } else { attached };
-                found.extend(folders.iter().flat_map(|folder| module_files(folder, module)));
+                found.extend(folders.iter().flat_map(|folder| module_files(folder, module)).take_while(|_| look.one()));
                 continue;
             }
             // A command line of its own, which has been looked into.
             let is_code = is_script && before == Some("-c");
             let may_come = is_program && word.contains('/') || exact && is_script && !is_code && !word.starts_with('-');
             for folder in &folders {
-                let Some(left) = look.left.get().checked_sub(1) else { return };
-                look.left.set(left);
+                if !look.one() {
+                    return;
+                }
                 // Without `.` in it, by which it would be another name.
                 let path: PathBuf = folder.join((look.expand)(word)).components().collect();
                 let meta = path.metadata().ok();

@@ -476,6 +476,7 @@ mod tests {
             ("core", "fsmonitor = python3 -um p", &["p/__init__.py", "p/__main__.py", "p.py"]),
             ("core", "fsmonitor = python3 -mp", &["p/__init__.py", "p/__main__.py", "p.py"]),
             ("core", "fsmonitor = python3 -Werror script", &["script"]),
+            ("core", "fsmonitor = env -C d ./mon", &["d/mon", "mon"]),
             ("core", "fsmonitor = sh<script", &["script"]),
             ("core", "editor = git -C d -c a=b e/run", &[]),
             ("core", "editor = \"'never closed ./tool\"", &["never closed ./tool", "tool"]),
@@ -489,6 +490,8 @@ mod tests {
         let mut nested: Vec<_> = named_in_workspace(text, &base.join("n/.git"), &base).into_iter().map(|(path, _)| path).collect();
         nested.sort();
         assert_eq!(nested, ["n/.git/hooks", "n/.h", "n/inc", "n/tool"].map(PathBuf::from));
+        let line = |length: usize| of(&format!("[core]\n\tfsmonitor = ./tool {}\n", "x".repeat(length)));
+        assert_eq!((line(100_000), line(140_000)), (vec!["tool".to_owned()], Vec::new()), "what cannot be run is not looked at");
         // A linked tree has what its commit has, so the same names are run there.
         std::fs::write(base.join(".git/worktrees/w/gitdir"), format!("{}\n", base.join("w/.git").display())).unwrap();
         assert_eq!(of("[core]\n\tfsmonitor = ./x\n\thooksPath = .h\n"), ["w/x", "x", ".h", "w/.h"]);
