@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Starts of each server.
@@ -35,6 +36,28 @@ impl Contender {
             .unwrap();
         let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Server { child, to, from, next: 0 }
+    }
+
+    /// The most memory that the whole tree takes of the machine at a time, from its start through so many reads, shared pages counted
+    /// once, in KiB: looked at all the time, from beside.
+    fn peak(&self, workspace: &Path, reads: usize) -> u64 {
+        let mut server = self.start(workspace);
+        let (pid, over) = (server.child.id(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut peak = 0;
+                while !over.load(Ordering::Relaxed) {
+                    peak = peak.max(memory_of(pid)[1]);
+                }
+                peak
+            });
+            server.hello();
+            for _ in 0..reads {
+                server.read(&self.call);
+            }
+            over.store(true, Ordering::Relaxed);
+            watch.join().unwrap()
+        })
     }
 
     /// From the start to the answer to `initialize`, and to the first file.
@@ -72,20 +95,20 @@ impl Server {
         assert!(answer.len() > 2048 && answer.contains("thirty-one characters"), "{answer}");
         time
     }
+}
 
-    /// The peak of the whole tree's resident memory in KiB, pages that several share counted several times; and how much it takes of the
-    /// machine now, shared pages counted once.
-    fn memory(&self) -> [u64; 2] {
-        let mut found = [0, 0];
-        let mut tree = vec![self.child.id()];
-        while let Some(pid) = tree.pop() {
-            found[0] += field(pid, "status", "VmHWM:");
-            found[1] += field(pid, "smaps_rollup", "Pss:");
-            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-            tree.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        }
-        found
+/// The peak of a whole tree's resident memory in KiB, pages that several share counted several times; and how much it takes of the machine now,
+/// shared pages counted once.
+fn memory_of(root: u32) -> [u64; 2] {
+    let mut found = [0, 0];
+    let mut tree = vec![root];
+    while let Some(pid) = tree.pop() {
+        found[0] += field(pid, "status", "VmHWM:");
+        found[1] += field(pid, "smaps_rollup", "Pss:");
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        tree.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
     }
+    found
 }
 
 impl Drop for Server {
@@ -146,10 +169,13 @@ pub(super) fn run(rounds: usize, exe: &Path, peers: &Path) {
         reads
     });
     for (which, server) in servers.iter().enumerate() {
-        for (column, amount) in memory[which].iter_mut().zip(server.memory()) {
+        for (column, amount) in memory[which].iter_mut().zip(memory_of(server.child.id())) {
             column.push(amount);
         }
     }
+
+    drop(servers);
+    let peaks = contenders.each_ref().map(|contender| (0..3).map(|_| contender.peak(workspace.path(), rounds)).max());
 
     println!("{rounds} reads and {STARTS} starts, interleaved, medians");
     println!("{:<52} {:>12} {:>12} {:>7}", "", "bailiwick", "filesystem", "ratio");
@@ -164,5 +190,7 @@ pub(super) fn run(rounds: usize, exe: &Path, peers: &Path) {
     let mib = |amounts: &[u64]| f64::from(u32::try_from(amounts[0]).unwrap_or(u32::MAX)) / 1024.0;
     let [ours, theirs] = &memory;
     row("peak memory, all processes summed, MiB", mib(&ours[0]), mib(&theirs[0]));
-    row("memory, shared pages counted once, MiB", mib(&ours[1]), mib(&theirs[1]));
+    row("memory at the end, shared pages counted once, MiB", mib(&ours[1]), mib(&theirs[1]));
+    let [ours, theirs] = peaks.map(|peak| mib(&[peak.unwrap_or_default()]));
+    row("peak memory, shared pages counted once, MiB", ours, theirs);
 }
