@@ -124,6 +124,11 @@ impl Session {
         self.facts_alone = true;
     }
 
+    /// Tells that a piece of work is done that does not come again, so that what it had in memory of the program is given back.
+    pub fn forget_start() {
+        crate::jail::spawn::forget_start();
+    }
+
     /// The tools that this session offers, in the order in which a model sees them.
     pub fn tools(&self) -> &[&'static dyn AnyTool] {
         &self.tools

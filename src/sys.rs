@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 mod file;
+mod memory;
 mod mount;
 mod privilege;
 
 pub use file::*;
+pub use memory::*;
 pub use mount::*;
 pub use privilege::*;
 
@@ -210,17 +212,6 @@ pub fn pidfd(child: Pid) -> Result<OwnedFd, Errno> {
     let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Keeps memory that was given back for the next call, within bounds: what is taken from the kernel anew is cleared page by page, and a
-/// call on a file of a few hundred kilobytes takes and gives as much several times. Small pieces are kept where they are quickest, and not
-/// gathered each time that something beside much free memory is given back.
-pub fn keep_memory() {
-    #[cfg(target_env = "gnu")]
-    for (option, bytes) in [(libc::M_MMAP_THRESHOLD, 4 << 20), (libc::M_TRIM_THRESHOLD, 4 << 20), (libc::M_MXFAST, 0)] {
-        // SAFETY: these options take a number and no pointer.
-        unsafe { libc::mallopt(option, bytes) };
-    }
 }
 
 /// The parent-death signal of this process.

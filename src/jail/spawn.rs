@@ -55,6 +55,11 @@ fn open_journal(path: &Path) -> Result<OwnedFd, Fault> {
         .map_err(|errno| Fault::new(FaultCode::IoError, format!("the journal {}: {}", path.display(), errno.desc())))
 }
 
+/// Gives back what of the program is in memory for a piece of work that is done and does not come again.
+pub fn forget_start() {
+    crate::sys::forget_code();
+}
+
 impl Warden {
     /// Starts the warden, and does not wait for it: jails may be asked for at once, and are made when the walls stand. `exe` is an
     /// executable that hands its hidden role to [`super::warden::run`] (this one, say).
@@ -72,6 +77,8 @@ impl Warden {
         let journal = charter.journal.as_deref().map(open_journal).transpose()?;
         let fds: Vec<_> = std::iter::once(base.as_fd()).chain(journal.iter().map(AsFd::as_fd)).collect();
         warden.send(&hello, &fds)?;
+        // What has led to the charter is not run again, and the warden is at work for a while.
+        forget_start();
         Ok(warden)
     }
 

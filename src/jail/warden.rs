@@ -74,6 +74,10 @@ fn reign(charter: Charter, classes: &[Access], base: BaseDir, journal: Option<Ow
     match Warden::raise(charter, classes, base, journal, wire) {
         Ok((mut warden, report)) => {
             if warden.say(&FromWarden::Ready { report: Box::new(report) }).is_ok() {
+                // One that was forked lives as long as one program.
+                if !registry.is_empty() {
+                    sys::forget_code();
+                }
                 let _ = warden.serve(registry);
             }
             // Whatever happened: nothing of the session stays.

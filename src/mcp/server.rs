@@ -146,7 +146,11 @@ impl Server {
     }
 
     fn listed(&self) -> &[Tool] {
-        self.about.listed.get_or_init(|| listing(&self.about.tools, self.about.net))
+        self.about.listed.get_or_init(|| {
+            let listed = listing(&self.about.tools, self.about.net);
+            Session::forget_start();
+            listed
+        })
     }
 
     /// Runs a call, telling how it goes on to a peer that asked for it.
@@ -182,6 +186,7 @@ impl ServerHandler for Server {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        Session::forget_start();
         if context.peer.peer_info().is_some_and(|info| info.protocol_version < ProtocolVersion::V_2026_07_28) {
             self.begun.now();
         }

@@ -317,7 +317,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
     };
     let mut running = FuturesUnordered::new();
-    let mut answered = false;
+    let (mut answered, mut settled) = (false, false);
     let (mut others, mut more) = (true, true);
     let late = tokio::time::sleep(Duration::ZERO);
     tokio::pin!(late);
@@ -345,7 +345,13 @@ pub(super) async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
                     late.as_mut().reset(tokio::time::Instant::now() + grace);
                 }
             },
-            Some(()) = running.next() => answered = true,
+            Some(()) = running.next() => {
+                answered = true;
+                // The first call makes the jail that all others are answered by.
+                if !std::mem::replace(&mut settled, true) {
+                    Session::forget_start();
+                }
+            }
             () = &mut late, if !more => return,
         }
     }
